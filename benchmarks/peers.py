@@ -17,7 +17,7 @@ from jax.experimental.sparse import BCOO
 from measure import TORCH_DEVICE
 from torch import nn
 
-from esnlm.reservoir.weights import Reservoir
+from esnlm.reservoir.weights import ReservoirLayer
 
 IGNORED = -100  # the target of a padded position; it stands for no token, so EOS is still predicted
 
@@ -26,7 +26,7 @@ class TorchReservoir:
     """W_rec in a layout of `torch_matrix`, W_in as a table of its columns (V, N), the leak (N,
     1)."""
 
-    def __init__(self, reservoir: Reservoir, layout: str = "csr"):
+    def __init__(self, reservoir: ReservoirLayer, layout: str = "csr"):
         self.w_rec = torch_matrix(reservoir.w_rec, layout)
         row, column = (
             torch.from_numpy(x).long().to(TORCH_DEVICE) for x in np.array(reservoir.w_in.indices).T

@@ -29,7 +29,7 @@ from esnlm.evaluation import minimal_pairs
 from esnlm.evaluation.sequences import encode, sum_log_probs
 from esnlm.models.echo_state import EchoState
 from esnlm.reservoir.arrays import as_scipy
-from esnlm.reservoir.cell import Reservoir
+from esnlm.reservoir.cell import ReservoirLayer
 
 PRECISIONS = {
     "float32": {"precision": "float32", "state_precision": "float32"},
@@ -107,7 +107,7 @@ def float64_log_probs(
     Both are in float64 NumPy, of one layer of reservoir; raises InputError for other models.
     """
     reservoir = getattr(model, "reservoir", None)
-    is_known = isinstance(reservoir, Reservoir) and reservoir.embedding is None
+    is_known = isinstance(reservoir, ReservoirLayer) and reservoir.embedding is None
     if not is_known or (reservoir.update_rule, reservoir.activation) not in product(
         ["leaky_output"], ["tanh", "relu"]
     ):

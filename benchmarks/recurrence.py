@@ -33,7 +33,7 @@ import esnlm
 from esnlm.machine.matmul import matmul
 from esnlm.reservoir import sparse
 from esnlm.reservoir.arrays import as_scipy
-from esnlm.reservoir.cell import Reservoir
+from esnlm.reservoir.cell import ReservoirLayer
 
 if measure.torch is not None:
     import peers
@@ -141,7 +141,7 @@ def start(size: int, slots: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
     return h, rng.integers(0, VOCAB_SIZE, (steps, slots)).astype(np.int32)
 
 
-def floor_seconds(reservoir: Reservoir, slots: int, copy_bandwidth: float) -> float:
+def floor_seconds(reservoir: ReservoirLayer, slots: int, copy_bandwidth: float) -> float:
     """Returns the seconds to read W_rec once, values and indices, and to read and write h."""
     size = reservoir.state_size
     return (8 * reservoir.w_rec.nse + 4 * (size + 1) + 8 * size * slots) / copy_bandwidth
@@ -162,7 +162,7 @@ def too_large(nonzeros: int, slots: int, gigabytes: float) -> dict[str, str]:
 # ---- contenders take all steps and return the final states, (N, B) or a list of blocks of slots
 
 
-def jax_operands(reservoir: Reservoir, dense_up_to: int) -> dict[str, tuple]:
+def jax_operands(reservoir: ReservoirLayer, dense_up_to: int) -> dict[str, tuple]:
     """Returns {name: (step, its operands)} for all kernels of esnlm, and for the recurrence in
     plain BCOO."""
     kernels = [
@@ -195,7 +195,7 @@ def plain_step(operands, h, tokens):
     return (1 - leak) * h + leak * jnp.tanh(w_rec @ h + w_in[:, tokens])
 
 
-def dense_operands(reservoir: Reservoir, precision: str) -> tuple:
+def dense_operands(reservoir: ReservoirLayer, precision: str) -> tuple:
     """Returns (step, its operands) for a dense product in a precision."""
     w_rec = reservoir.w_rec.todense()
     if precision == "bf16":
@@ -213,7 +213,7 @@ def dense_step(operands, h, tokens, precision):
 
 
 def scipy_steps(
-    reservoir: Reservoir, h: np.ndarray, tokens: np.ndarray, dtype: type
+    reservoir: ReservoirLayer, h: np.ndarray, tokens: np.ndarray, dtype: type
 ) -> measure.Contender:
     w_rec, w_in = (
         as_scipy(matrix).astype(dtype) for matrix in (reservoir.w_rec, reservoir.w_in.todense())
@@ -230,7 +230,7 @@ def scipy_steps(
 
 
 def torch_steps(
-    reservoir: Reservoir,
+    reservoir: ReservoirLayer,
     h: np.ndarray,
     tokens: np.ndarray,
     layout: str = "csr",
@@ -294,7 +294,9 @@ class JaxWays:
             shapes = {"square": (8192,) * 3, "logits": (733, 512, 50304)}
         return measure.gemm_peaks(shapes, 3, precision)
 
-    def turns(self, reservoir: Reservoir, h: np.ndarray, tokens: np.ndarray) -> dict[str, Callable]:
+    def turns(
+        self, reservoir: ReservoirLayer, h: np.ndarray, tokens: np.ndarray
+    ) -> dict[str, Callable]:
         """Returns the contenders; dense float32 up to 16,384 units, for the memory."""
         ways = {
             name: own for name, own in jax_operands(reservoir, 16384).items() if name != "jax BCOO"
@@ -332,7 +334,9 @@ class JaxWays:
 class TorchWays(JaxWays):
     """PyTorch's CSR, which is cuSPARSE on a GPU, and its dense products."""
 
-    def turns(self, reservoir: Reservoir, h: np.ndarray, tokens: np.ndarray) -> dict[str, Callable]:
+    def turns(
+        self, reservoir: ReservoirLayer, h: np.ndarray, tokens: np.ndarray
+    ) -> dict[str, Callable]:
         """Returns the contenders."""
         ways = {
             "CSR": ("csr", "float32"),
@@ -344,7 +348,7 @@ class TorchWays(JaxWays):
         }
 
 
-def reservoirpy_steps(reservoir: Reservoir, h: np.ndarray, tokens: np.ndarray) -> Callable:
+def reservoirpy_steps(reservoir: ReservoirLayer, h: np.ndarray, tokens: np.ndarray) -> Callable:
     weights = {
         "W": as_scipy(reservoir.w_rec).astype(np.float32),
         "Win": as_scipy(reservoir.w_in).astype(np.float32),

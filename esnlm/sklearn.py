@@ -191,8 +191,7 @@ class _ReservoirEstimator(BaseEstimator):
         self._sums = self._regression(outputs, rng, penalties, from_rest=True)
 
     def _outputs(self, X: Any) -> Any:
-        """Returns W (u, x) + b: (T, L) for one sequence, a list for several, or (n, L) for n whole
-        sequences."""
+        """Returns W (u, x) + b: (T, L) or a list of these for steps, (n, L) for sequences."""
         check_is_fitted(self, "coef_")
         sequences, several, _ = self._read(X)
         pieces: list[list[np.ndarray]] = [[] for _ in sequences]
@@ -206,8 +205,7 @@ class _ReservoirEstimator(BaseEstimator):
     def _readout_inputs(
         self, sequences: list[np.ndarray], starts: list
     ) -> Iterator[tuple[int, int, np.ndarray, Any]]:
-        """Yields (i, first, h, end): the readout's input h for sequence i from step `first` on, and
-        the final state."""
+        """Yields (i, first, h, end): h of sequence i from step `first` on, and the final state."""
         most = max(1, BLOCK // 2 // self.state_size)  # time steps
         if self._of_steps and (self.carry_state or max(map(len, sequences)) > most):
             for i, u in enumerate(sequences):
@@ -227,8 +225,7 @@ class _ReservoirEstimator(BaseEstimator):
                 yield i, 0, h, None
 
     def _scored(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
-        """Returns targets, predictions and weights of all steps that count in a score, without the
-        washout."""
+        """Returns targets, predictions and weights of the steps that count in a score."""
         predictions = self.predict(X)
         several = isinstance(predictions, list)
         washout = 0 if self.carry_state else self.washout
@@ -359,8 +356,9 @@ class ReservoirRegressor(RegressorMixin, _ReservoirEstimator):
     """
 
     def partial_fit(self, X: Any, y: Any) -> Self:
-        """Adds further sequences to the fit. Equal to `fit` on all data so far, up to rounding,
-        however they are cut.
+        """Adds further sequences to the fit.
+
+        Equal to `fit` on all data so far, up to rounding, however they are cut.
 
         In another order, sequences share other folds, which may change a penalty that is chosen.
         With carry_state, the parts of a series may be as short as one step; `predict` works once
@@ -374,13 +372,11 @@ class ReservoirRegressor(RegressorMixin, _ReservoirEstimator):
         return self
 
     def predict(self, X: Any) -> Any:
-        """Returns predictions in the shape of the fitted y, (n,) or (n, L) float64, or a list of
-        these."""
+        """Returns predictions in the shape of the fitted y, (n,) or (n, L); a list for several."""
         return _each(self._outputs(X), lambda y: y[:, 0] if self._flat else y)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Returns R^2 over the steps of all sequences; 1 is perfect, and predicting the mean scores
-        0.
+        """Returns R^2 over the steps of all sequences; predicting the mean scores 0.
 
         The first `washout` steps of each sequence do not count, as in the fit, unless carry_state
         is on. scikit-learn's `scoring=None` calls this method; `scoring="r2"` calls `predict` and
@@ -400,8 +396,7 @@ class ReservoirRegressor(RegressorMixin, _ReservoirEstimator):
 
 
 class ReservoirClassifier(ClassifierMixin, _ReservoirEstimator):
-    """Predicts a class for each sequence, or for each time step, by a ridge regression onto one-hot
-    classes.
+    """Predicts a class for each sequence, or for each time step.
 
     The arguments are those of ReservoirRegressor. By default each sequence has a class:
     `predicts="sequences"`.
@@ -441,8 +436,7 @@ class ReservoirClassifier(ClassifierMixin, _ReservoirEstimator):
         return self
 
     def decision_function(self, X: Any) -> Any:
-        """Returns log p up to a common term, (n, classes) float64, for two classes the difference,
-        (n,); or a list."""
+        """Returns log p up to a common term, (n, classes), for two classes the difference, (n,)."""
         scores = self._outputs(X)
         if len(self.classes_) == 2:
             return _each(scores, lambda each: each[:, 1] - each[:, 0])
@@ -463,8 +457,7 @@ class ReservoirClassifier(ClassifierMixin, _ReservoirEstimator):
 
 
 def _check_index(table: Any) -> None:
-    """Raises InputError if the rows of a pandas table belong to several series, such as by a
-    MultiIndex (id, time)."""
+    """Raises InputError if the rows of a pandas table belong to several series, by a MultiIndex."""
     index: Any = getattr(table, "index", None)
     if getattr(index, "nlevels", 1) == 1:
         return

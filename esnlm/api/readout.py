@@ -118,8 +118,8 @@ class Readout:
         on all rows, up to rounding, and is computed when it is next used.
 
         Example:
-            for part in parts:
-                readout.partial_fit(reservoir.states(part), part)
+            x, state = reservoir.run(u, start=state)  # the next inputs of a series
+            readout.partial_fit(x, y)
         """
         h, y, lengths = _rows(states, targets)
         if self._are_ids(h, y):
@@ -128,20 +128,17 @@ class Readout:
         return self
 
     def predict(self, states: Any) -> Any:
-        """Returns the most probable ids, (n,) int64, or numbers in the targets' shape; a list for a
-        list of states."""
+        """Returns the most probable ids, (n,) int64, or numbers; a list of these for a list."""
         return self._each(states, self._predictions)
 
     def log_probs(self, states: Any) -> Any:
-        """Returns log p of every id, (n, V) float64 in nats, or a list of these if states are a
-        list."""
+        """Returns log p of every id in nats, (n, V) float64; a list of these for lists."""
         if self._sums is not None:
             raise InputError("this readout was fitted to real numbers, which have no probabilities")
         return self._each(states, lambda outputs: log_softmax(outputs, axis=1))
 
     def score(self, states: Any, targets: Any) -> float:
-        """Returns the mean log p of the ids, in nats, or R^2 of the numbers over all columns.
-        Higher is better."""
+        """Returns the mean log p of the ids, in nats, or R^2 of the numbers. Higher is better."""
         h, y, _ = _rows(states, targets)
         outputs = self._outputs(h)
         if self._sums is None:
@@ -249,8 +246,7 @@ class Readout:
         return compute(self._outputs(_numbers(states)))
 
     def _outputs(self, h: np.ndarray) -> np.ndarray:
-        """Returns W h + b in float64, (n, V). Raises InputError if there is no fit, or h is not
-        usable."""
+        """Returns W h + b, (n, V) float64. Raises InputError without a fit or with unusable h."""
         arrays = self.arrays
         if not arrays:
             raise InputError("this readout is not fitted yet: call fit")
@@ -270,10 +266,9 @@ class Readout:
 
 
 def choose_held_out(lengths: list[int], most: int, seed: int) -> np.ndarray:
-    """Returns which rows to hold out, (n,) bool: whole sequences, at least one, at most `most` rows
-    and a tenth."""
+    """Returns which rows to hold out, (n,) bool, in whole sequences."""
     # Rows of a sequence are similar: choosing the penalty on some of them and fitting others would
-    # make it too small.
+    # make it too small. At most a tenth is held out, if one sequence is as short as that.
     rows = sum(lengths)
     if rows < 2:
         raise InputError(f"only {rows} row: give at least 2, one to hold out")

@@ -48,14 +48,13 @@ HostMatrix: TypeAlias = scipy.sparse.csr_array | np.ndarray  # dense from a conn
 
 @dataclass(frozen=True, eq=False)
 class Reservoir:
-    """W_rec, W_in and the leaks, with the functions that run them. `draw`, `from_matrices` and `of`
-    make reservoirs.
+    """W_rec, W_in and the leaks, made by `draw`, `from_matrices` or `of`, and how to run them.
 
     Unusable settings, matrices or sequences raise an InputError that names them.
     """
 
     settings: ReservoirConfig  # as in a run's config.yaml
-    cell: cells.Reservoir | cells.Stack  # as in training
+    cell: cells.ReservoirLayer | cells.Stack  # as in training
     reads_tokens: bool  # False: it reads vectors of real numbers
 
     # ---- making a reservoir ----
@@ -75,8 +74,7 @@ class Reservoir:
         seed: int = 0,
         **settings: Any,
     ) -> "Reservoir":
-        """Draws a reservoir. The same arguments give the same reservoir, also in training with
-        these settings.
+        """Draws a reservoir, the same one for the same arguments, as training does.
 
         Args:
             state_size: N, units per layer.
@@ -164,13 +162,12 @@ class Reservoir:
         # sparse, since dense zeros could take gigabytes
         entries = np.zeros(0, np.float32), np.zeros((0, 2), np.int32)
         matrices = bcoo(*entries, (size, size)), bcoo(*entries, (size, columns))
-        cell = cells.Reservoir(*matrices, np.ones(size, np.float32), **config.dynamics)
+        cell = cells.ReservoirLayer(*matrices, np.ones(size, np.float32), **config.dynamics)
         return cls(config, cell, reads_tokens).replace(w_rec=w_rec, w_in=w_in, leak=leak)
 
     @classmethod
     def of(cls, run: Run) -> "Reservoir":
-        """Returns the reservoir of a run from `esnlm.load`. An ESN+i keeps its trained W_in, frozen
-        here.
+        """Returns the reservoir of a run from `esnlm.load`. A trained W_in (ESN+i) is frozen in it.
 
         Example:
             reservoir = esnlm.Reservoir.of(esnlm.load("runs/quickstart"))
@@ -248,7 +245,7 @@ class Reservoir:
         config = dataclasses.replace(config, **changes)
         functions.check_own_functions(config.activation, config.update_rule, old.state_size)
         embedding = None if old.embedding is None else np.asarray(old.embedding[...])
-        cell = cells.Reservoir(recurrent, into, a, embedding, **config.dynamics)
+        cell = cells.ReservoirLayer(recurrent, into, a, embedding, **config.dynamics)
         return Reservoir(config, cell, self.reads_tokens)
 
     # ---- inspecting a reservoir ----
@@ -333,8 +330,7 @@ class Reservoir:
         return outputs[:, 0], [np.array(state) for state in end]  # writable arrays
 
     def lyapunov_exponent(self, inputs: np.ndarray, *, washout: int = 100) -> float:
-        """Computes the largest Lyapunov exponent for an input (T,) of ids or (T, D) of numbers, in
-        nats per time step.
+        """Computes the largest Lyapunov exponent for ids (T,) or numbers (T, D), in nats per step.
 
         Below 0, the reservoir forgets its states; above 0, it is chaotic. Leaves out the first
         `washout` time steps.
@@ -349,8 +345,7 @@ class Reservoir:
             return float(contraction.largest_exponent(cell, sequence, washout)[0])
 
     def check_named(self, done: str) -> None:
-        """Raises InputError if the reservoir has a function that other processes cannot find by
-        name."""
+        """Raises InputError if a function of the reservoir is not registered by name."""
         for kind in ("activation", "update_rule"):
             name = getattr(self.settings, kind)
             if functions.is_anonymous(name):
@@ -421,7 +416,7 @@ class Reservoir:
                 outputs[t, :, i * size : (i + 1) * size] = below.T
         return outputs, states
 
-    def _in_float64(self) -> cells.Reservoir | cells.Stack:
+    def _in_float64(self) -> cells.ReservoirLayer | cells.Stack:
         """Returns the cell for numbers, with float64 arrays."""
         layers = [layer.for_device(reads_tokens=False) for layer in self.cell.layers]
         return jax.tree.map(
@@ -479,8 +474,8 @@ class Reservoir:
             raise InputError("a sequence has a number that is not finite")
         return array.astype(np.float64)
 
-    def _one_layer(self) -> cells.Reservoir:
-        if not isinstance(self.cell, cells.Reservoir):
+    def _one_layer(self) -> cells.ReservoirLayer:
+        if not isinstance(self.cell, cells.ReservoirLayer):
             raise InputError(
                 f"this reservoir has {len(self.cell.layers)} layers: see .cell.layers[i]"
             )

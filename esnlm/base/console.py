@@ -218,15 +218,3 @@ def clock(seconds: float) -> str:
 def counted(number: int, one: str, several: str | None = None) -> str:
     """Formats a count with its noun: "1 pair", "2,000 pairs"; `several` is an irregular plural."""
     return f"{number:,} {one if number == 1 else several or f'{one}s'}"
-
-
-# Names that are being replaced.
-say, tell, detail, working, speaking, Shown = info, notice, debug, spinner, verbosity, ShowProgress
-
-
-def stage(work: str) -> contextlib.AbstractContextManager[None]:
-    return spinner(work, announce=True)
-
-
-class Level:
-    QUIET, USUAL, VERBOSE = logging.WARNING, logging.INFO, logging.DEBUG

@@ -15,7 +15,7 @@ from typing import Any
 
 from filelock import FileLock
 
-from esnlm.base.console import say, warn
+from esnlm.base.console import info, warn
 from esnlm.base.errors import InputError
 from esnlm.base.files import MANIFEST, find_difference, write_json, writing
 
@@ -193,7 +193,7 @@ class _Bucket:
             missing = [name for name in wanted if name not in known]
             if missing:
                 size = sum(self.files[name]["size"] for name in missing)
-                say(f"fetching {self.url}: {len(missing)} files, {size / 1e6:,.1f} MB")
+                info(f"fetching {self.url}: {len(missing)} files, {size / 1e6:,.1f} MB")
                 self._call(
                     self._fs.get,
                     [f"{self._root}/{name}" for name in missing],

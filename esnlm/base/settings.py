@@ -67,7 +67,8 @@ def find_class(name: str, classes: Mapping[str, Any], setting: str) -> Any:
         return target
     if ":" not in target:
         raise InputError(f"{setting} is {spell(name)}: choose from {', '.join(classes)}")
-    if (folder := str(Path.cwd())) not in sys.path:
+    folder = str(Path.cwd())
+    if str(name) not in classes and folder not in sys.path:
         sys.path.append(folder)
     try:
         return resolve_name(target)

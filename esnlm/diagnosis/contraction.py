@@ -23,12 +23,12 @@ from numpy.typing import ArrayLike
 
 from esnlm.base.errors import InputError
 from esnlm.base.rng import Stream, generator
-from esnlm.reservoir.cell import Reservoir, Stack
+from esnlm.reservoir.cell import ReservoirLayer, Stack
 
 # A distance below this share of the states' norm is float32 rounding.
 FLOOR = 100 * float(np.finfo(np.float32).eps)
 
-Cell = Reservoir | Stack
+Cell = ReservoirLayer | Stack
 State = Any  # (N, B) float32, or a tuple with one such array per layer
 
 
@@ -50,9 +50,9 @@ class DistanceCurve(NamedTuple):
 def state_contraction(cell: Cell, tokens: np.ndarray, *, seed: int = 0) -> DistanceCurve:
     """Measures state contraction (Jaeger 2001, definition 3.1) under the input tokens (T, B).
 
-    Two random start states per slot are uniform in [-1, 1]^N, the set of states that tanh allows, and in
-    [0, 1]^N under ReLU. Membrane potentials and states of euler_state start there, too, although
-    they are not bounded.
+    Two random start states per slot are uniform in [-1, 1]^N, the set of states that tanh allows,
+    and in [0, 1]^N under ReLU. Membrane potentials and states of euler_state start there, too,
+    although they are not bounded.
     """
     rng = generator(seed, Stream.MEASUREMENT, 2)
     low = 0.0 if cell.activation == "relu" else -1.0
@@ -111,7 +111,7 @@ def _last_state(cell: Cell, tokens: jax.Array) -> State:
 
 @jax.jit
 def _follow(cell: Cell, h: State, tokens: np.ndarray) -> tuple[jax.Array, jax.Array]:
-    """Computes the distances of slots j and B + j of h (N, 2 B), and norms of j, both (T + 1, B)."""
+    """Returns the distances of slots j and B + j of h (N, 2 B), and norms of j, (T + 1, B) each."""
 
     def measure(h: State) -> tuple[jax.Array, jax.Array]:
         first, second = jnp.split(jnp.concatenate(jax.tree.leaves(h)), 2, axis=1)

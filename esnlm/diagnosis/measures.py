@@ -7,14 +7,15 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import numpy as np
 
-from esnlm.base.console import stage
+from esnlm.base.console import spinner
 from esnlm.base.errors import InputError
 from esnlm.diagnosis import capacity, contraction, theory
 from esnlm.diagnosis.contraction import Cell, DistanceCurve
+from esnlm.machine.compute import in_float32
 from esnlm.models.devices import choose_kernel
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reservoir.arrays import as_scipy
-from esnlm.reservoir.cell import Reservoir, Stack
+from esnlm.reservoir.cell import ReservoirLayer, Stack
 
 T = TypeVar("T")
 
@@ -31,8 +32,9 @@ class Text(NamedTuple):
     other: np.ndarray  # history of the other state, (H, B)
 
 
+@in_float32
 def measure(
-    name: str, config: EchoStateConfig, reservoir: Reservoir | Stack, text: Text
+    name: str, config: EchoStateConfig, reservoir: ReservoirLayer | Stack, text: Text
 ) -> tuple[dict[str, Any], dict[str, DistanceCurve]]:
     """Returns the measurements of a reservoir, for JSON, and its curves by name.
 
@@ -40,20 +42,21 @@ def measure(
     bound, is replaced by the reason.
     """
     settings = config.reservoir
-    with stage(f"{name}: singular value and spectral radii of W_rec"):
+    with spinner(f"{name}: singular value and spectral radii of W_rec", announce=True):
         decided = theory.decide(reservoir, settings.activation, settings.decay)
     kernel = choose_kernel(config.recurrence, jax.default_backend())
     ready = reservoir.for_device(kernel)
-    with stage(
+    with spinner(
         f"{name}: contraction over {text.tokens.shape[0]} tokens of {text.tokens.shape[1]}"
-        " stretches of text"
+        " stretches of text",
+        announce=True,
     ):
         contracting = contraction.state_contraction(ready, text.tokens)
         forgetting = _or_reason(
             lambda: contraction.input_forgetting(ready, text.history, text.other, text.tokens)
         )
         exponents = contraction.largest_exponent(reservoir.for_device("bcoo"), text.tokens, WASHOUT)
-    with stage(f"{name}: states and memory capacity"):
+    with spinner(f"{name}: states and memory capacity", announce=True):
         states, saturated = map(np.asarray, capacity.sample_states(ready, text.tokens, WASHOUT))
         rank = _or_reason(lambda: capacity.effective_rank(states))
         memory = _or_reason(lambda: _measure_memory(ready))
@@ -96,7 +99,8 @@ def verdict(decided: theory.Theory, curve: DistanceCurve, rule: str = "leaky_out
         measured = f"approach each other by {rate}"
     phrases = {"undecided": "is undecided by theory", "undefined": "is not defined"}
     by_theory = phrases.get(decided.verdict, f"{decided.verdict} by theory")
-    return f"The echo state property {by_theory}: {decided.reason}; measured on text, {two} {measured}."
+    sentence = f"The echo state property {by_theory}: {decided.reason}; measured on text,"
+    return f"{sentence} {two} {measured}."
 
 
 def _summarize(curve: DistanceCurve | str) -> dict[str, Any] | str:

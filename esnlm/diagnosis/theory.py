@@ -13,7 +13,7 @@ from jax.experimental.sparse import BCOO
 from scipy.sparse.linalg import svds
 
 from esnlm.reservoir.arrays import as_scipy
-from esnlm.reservoir.cell import Reservoir, Stack
+from esnlm.reservoir.cell import ReservoirLayer, Stack
 from esnlm.reservoir.functions import is_built_in
 from esnlm.reservoir.spectrum import spectral_radius
 
@@ -40,7 +40,9 @@ class Theory:
     empty_tokens: int  # number of tokens that drive no unit: their column of W_in, or W_in d, is 0
 
 
-def decide(reservoir: Reservoir | Stack, activation: str = "tanh", decay: float = 1.0) -> Theory:
+def decide(
+    reservoir: ReservoirLayer | Stack, activation: str = "tanh", decay: float = 1.0
+) -> Theory:
     """Decides whether the network has the echo state property, by proposition 3 of Jaeger 2001.
 
     (a) With tanh, sigma_max(W) < alpha in each layer, and all alpha a_i in (0, 1], it has the
@@ -120,7 +122,7 @@ def decide(reservoir: Reservoir | Stack, activation: str = "tanh", decay: float 
     return Theory(verdict, reason, sigma, radius, linear if is_known else None, empty)
 
 
-def linearise(layer: Reservoir, decay: float) -> ScipyMatrix:
+def linearise(layer: ReservoirLayer, decay: float) -> ScipyMatrix:
     """Returns the linearisation of a time step at state 0 and input 0, where f(x) is x.
 
     It is (I - alpha diag(a)) O + diag(a) W, (N, N) float64, as sparse as W; O is I, or the cyclic
@@ -153,7 +155,7 @@ def sigma_max(matrix: ScipyMatrix, *, seed: int) -> float:
     return float(svds(matrix, k=1, tol=SIGMA_TOLERANCE, return_singular_vectors=False, rng=rng)[0])
 
 
-def _count_empty_tokens(first: Reservoir) -> int:
+def _count_empty_tokens(first: ReservoirLayer) -> int:
     w_in = first.stored_w_in
     if first.embedding is not None:  # for a random d, W_in d is almost surely 0 only if W_in is
         return 0 if first.nonzeros[1] else first.vocab_size

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from esnlm.base.console import ShowProgress, counted, say
+from esnlm.base.console import ShowProgress, counted, info
 from esnlm.base.errors import InputError, warn_caller
 from esnlm.evaluation import alignment, conventions
 from esnlm.evaluation.alignment import Span
@@ -258,7 +258,7 @@ def join_sentences(
             )
         joined.append(join(words, [between if follows else "" for follows in has_space]))
     if spaceless:
-        say(
+        info(
             f"the words of {counted(spaceless, 'sentence')} are joined without spaces, as their"
             " script has none; the separator ' ' adds spaces"
         )

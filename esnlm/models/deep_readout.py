@@ -31,7 +31,7 @@ from esnlm.models.echo_state import Reservoirs, reservoir_nonzeros
 from esnlm.models.hashed_ngrams import TokenHistory
 from esnlm.models.trunk import Trunk, TrunkConfig
 from esnlm.readout.linear import FullRankReadout
-from esnlm.reservoir.cell import Reservoir, Stack
+from esnlm.reservoir.cell import ReservoirLayer, Stack
 from esnlm.reservoir.weights import ReservoirConfig
 
 
@@ -194,7 +194,7 @@ class SideBySide(nnx.Module):
     def nonzeros(self) -> int:
         """Number of frozen nonzeros."""
         return sum(
-            reservoir_nonzeros(cell) if isinstance(cell, Reservoir | Stack) else cell.nonzeros
+            reservoir_nonzeros(cell) if isinstance(cell, ReservoirLayer | Stack) else cell.nonzeros
             for cell in self.cells
         )
 

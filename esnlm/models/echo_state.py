@@ -17,7 +17,7 @@ from esnlm.models.base import READOUT_ARRAYS, Counts, ModelConfig, RecurrentMode
 from esnlm.readout import linear
 from esnlm.readout.linear import FullRankReadout, LowRankReadout, ReadoutConfig
 from esnlm.reservoir import cell, weights
-from esnlm.reservoir.cell import Reservoir, Stack
+from esnlm.reservoir.cell import ReservoirLayer, Stack
 from esnlm.reservoir.weights import ReservoirConfig
 
 
@@ -115,7 +115,7 @@ class EchoStateConfig(ModelConfig):
         reservoir, rank = self.reservoir, self.readout.rank
         name = ["ESN+i" if self.train_input else "ESN"]
         if reservoir.topology.kind != "erdos_renyi":
-            name.append(reservoir.topology.kind.replace("_", " "))
+            name.append(reservoir.topology.kind.rpartition(":")[2].replace("_", " "))
         if reservoir.update_rule != "leaky_output":
             name.append(reservoir.update_rule.replace("_", " "))
         layers = "" if reservoir.layers == 1 else f"{reservoir.layers} x "
@@ -197,13 +197,13 @@ class EchoState(RecurrentModel):
     def __init__(
         self,
         config: EchoStateConfig,
-        reservoir: Reservoir | Stack,
+        reservoir: ReservoirLayer | Stack,
         readout: LowRankReadout | FullRankReadout,
     ) -> None:
         self.config, self.reservoir, self.readout = config, reservoir, readout
 
     @property
-    def cell(self) -> Reservoir | Stack:
+    def cell(self) -> ReservoirLayer | Stack:
         return self.reservoir
 
     def for_device(self, compute: ResolvedCompute) -> "EchoState":
@@ -223,7 +223,7 @@ class EchoState(RecurrentModel):
         return Counts(trainable, total, config.expected_counts(vocab_size).entries)
 
 
-def reservoir_nonzeros(reservoir: Reservoir | Stack) -> int:
+def reservoir_nonzeros(reservoir: ReservoirLayer | Stack) -> int:
     """Returns the number of nonzeros of all layers; those of a trained W_in count, too."""
     embedding = reservoir.layers[0].embedding
     in_layers = sum(sum(layer.nonzeros) + layer.state_size for layer in reservoir.layers)

@@ -39,7 +39,7 @@ from esnlm.models.echo_state import EchoStateConfig, Reservoirs, reservoir_nonze
 from esnlm.readout.linear import LowRankReadout, ReadoutConfig
 from esnlm.reservoir import sparse
 from esnlm.reservoir.arrays import Frozen, FrozenMatrix, Matrix, matrix_from_arrays
-from esnlm.reservoir.cell import Reservoir, Stack
+from esnlm.reservoir.cell import ReservoirLayer, Stack
 from esnlm.reservoir.random_matrix import bernoulli_positions
 from esnlm.reservoir.weights import ReservoirConfig
 
@@ -136,7 +136,7 @@ class Jaeger(RecurrentModel):
     def __init__(
         self,
         config: JaegerConfig,
-        reservoir: Reservoir | Stack,
+        reservoir: ReservoirLayer | Stack,
         w_back: Matrix,
         readout: LowRankReadout,
         b_u: nnx.Param,

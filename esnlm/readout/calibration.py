@@ -86,12 +86,12 @@ def linear_scores(
 def fit_rule(
     scores: Scores, held_out: HeldOut, log_p: np.ndarray, rule: Rule, gamma_too: bool = True
 ) -> Rule:
-    """Fits beta, and gamma if `gamma_too`, to held-out text, starting from `rule`; log_p (V,) is
-    the unigram model.
+    """Fits beta, and gamma if `gamma_too`, to held-out text, starting from `rule`.
 
-    log beta and gamma have a normal prior [ours], of PRIOR_MEAN and PRIOR_DEVIATION, with about the
-    weight of one held-out token. Without it they would diverge if the scores predict every held-out
-    token correctly. If scores are not finite, the NLL of the rule is nan.
+    log_p (V,) is the unigram model. log beta and gamma have a normal prior [ours], of PRIOR_MEAN
+    and PRIOR_DEVIATION, with about the weight of one held-out token. Without it they would diverge
+    if the scores predict every held-out token correctly. If scores are not finite, the NLL of the
+    rule is nan.
     """
     softmax = rule.kind == "softmax"
     offset = jnp.asarray(scores.intercept if softmax else _centred(scores), jnp.float32)

@@ -59,8 +59,7 @@ class Solution(NamedTuple):
 
 
 class RidgeSums:
-    """Moments of rows (h, y) in folds, as needed for a ridge regression y = W h + b and its
-    cross-validation.
+    """Sums for a ridge regression y = W h + b and its cross-validation: moments of (h, y) in folds.
 
     Rows of one sequence are similar, so a penalty chosen with only some of them held out would be
     too small. Folds are therefore whole sequences: each FOLDS consecutive ones are assigned to the
@@ -122,8 +121,7 @@ class RidgeSums:
         return Solution(penalty, w.T, intercept)
 
     def held_out_moments(self, penalty: float) -> Moments:
-        """Returns the moments of (W h + b, y), K = 2 L, over the rows of each fold after a fit to
-        the others.
+        """Returns the moments of (W h + b, y), (2 L,), each fold predicted by a fit to the others.
 
         Folds that cannot be held out are predicted by the fit to all rows.
         """
@@ -140,8 +138,7 @@ class RidgeSums:
         return _merged(scores)
 
     def _best_penalty(self) -> float:
-        """Returns the penalty with the least squared error on the rows of each fold, after a fit to
-        the others.
+        """Returns the penalty with the least squared error on each fold after a fit to the others.
 
         Equal errors give the largest penalty, and so do rows of which no fold can be held out.
         Penalties that are lost in rounding are left out.
@@ -168,8 +165,7 @@ class RidgeSums:
         self.sequences += 1
 
     def _extend_segments(self, rows: np.ndarray) -> None:
-        """Adds rows to the single sequence. From 2 FOLDS full segments on, neighbours are
-        merged."""
+        """Adds rows to the single sequence; neighbours merge from 2 FOLDS full segments on."""
         count = sum(part.count for part in self.parts)
         while count + len(rows) >= 2 * FOLDS * self.segment:
             self.segment *= 2
@@ -222,11 +218,10 @@ class RidgeSums:
 
 
 def predict_ridge(x: np.ndarray, y: np.ndarray, test: np.ndarray, ridge: float) -> np.ndarray:
-    """Fits y (S, K) on x (S, F) with an intercept on the rows outside `test` (S,), and returns
-    predictions for `test`.
+    """Fits y (S, K) on x (S, F) outside the rows `test` (S,), and returns predictions for these.
 
-    `ridge` is relative to the mean diagonal of the smaller Gram matrix, of features or of samples.
-    If all fitted x are equal, the prediction is the mean of y.
+    The intercept is not penalised. `ridge` is relative to the mean diagonal of the smaller Gram
+    matrix, of features or of samples. If all fitted x are equal, the prediction is the mean of y.
     """
     train = np.flatnonzero(~test)
     features = x.shape[1]

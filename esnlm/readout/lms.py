@@ -38,8 +38,7 @@ class LeastMeanSquares(Fitter):
     computed_by_host: ClassVar[bool] = False
 
     def start(self, features: int, vocab_size: int) -> Accumulators:
-        """Returns W_out(0) = 0, the sums for each token's mean features, and features waiting for
-        the next window."""
+        """Returns W_out(0) = 0, sums of the features before each token, and no waiting features."""
         return {
             "w": np.zeros((vocab_size, features), np.float32),
             "bias": np.zeros(vocab_size, np.float32),
@@ -53,8 +52,7 @@ class LeastMeanSquares(Fitter):
         return (4 + 8) * vocab_size * (features + 1)
 
     def accumulate(self, accumulators: Accumulators, window: Window, precision: str) -> int:
-        """Updates W_out once per time step, up to the first step in which a sentence of the next
-        window may begin."""
+        """Updates W_out at each time step that no sentence of the next window can be in."""
         features, rows, targets = window
         waiting_for = accumulators["waiting_for"]
         free = np.zeros(self.batch_size, np.int64)
@@ -123,8 +121,7 @@ class LeastMeanSquares(Fitter):
         return calibrate(self.log_probs, scores, held_out, log_p)
 
     def memory(self, features: int, vocab_size: int, rank: int | None) -> int:
-        """Counts W, its successor, its change and the readout in float32, and sums of features in
-        float64."""
+        """Counts W, its successor, its change and the readout in float32, and sums in float64."""
         return self.memory_on_device(features, vocab_size) + 8 * vocab_size * features
 
     def memory_on_device(self, features: int, vocab_size: int) -> int:

@@ -32,8 +32,7 @@ GRID = (1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 
 @settings
 class Ridge(Fitter):
-    """Ridge regression in one pass over the text; with readout.rank the best readout of that rank
-    [ours]."""
+    """Ridge regression in one pass; with readout.rank the best readout of that rank [ours]."""
 
     kind: str = "ridge"
     # Values to try, relative to the mean eigenvalue of the Gram matrix; held-out text chooses the
@@ -108,8 +107,7 @@ class Ridge(Fitter):
     def _choose_regularization(
         self, spectrum: "Spectrum", held_out: HeldOut, log_p: np.ndarray
     ) -> tuple[float, Rule, dict]:
-        """Returns the regularisation with the least NLL of held-out text, its rule, and a record of
-        all."""
+        """Returns the best regularisation for held-out text, its rule, and a record of all."""
         rules: dict[float, Rule] = {}
         rule, singular = Rule(self.log_probs), 0
         for regularization in sorted(self.regularizations):
@@ -150,8 +148,7 @@ class Spectrum(NamedTuple):
         return linear_scores(w, self.counts / self.counts.sum(), sums, self.counts)
 
     def penalized(self, regularization: float) -> np.ndarray:
-        """Returns s + lambda, (F,). Raises InputError if the normal equations have no inverse in
-        float64."""
+        """Returns s + lambda, (F,). Raises InputError if the equations are singular in float64."""
         values = self.values + regularization * self.values.sum() / len(self.values)
         if not values[0] > len(values) * np.finfo(np.float64).eps * values[-1]:
             raise InputError(
@@ -163,8 +160,7 @@ class Spectrum(NamedTuple):
 
 
 def decompose(accumulators: Accumulators) -> Spectrum:
-    """Diagonalizes the normal equations, overwriting the sums. Raises InputError if all states are
-    equal."""
+    """Diagonalizes the normal equations in place. Raises InputError if all states are equal."""
     gram, cross, counts = accumulators["gram"], accumulators["cross"], accumulators["counts"]
     total = cross.sum(0)
     mean = total / counts.sum()

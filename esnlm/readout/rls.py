@@ -51,8 +51,7 @@ class RecursiveLeastSquares(Fitter):
         return 8 * (features + 1) * (features + 1 + vocab_size)
 
     def accumulate(self, accumulators: Accumulators, window: Window, precision: str) -> int:
-        """Adds tokens to P and Z in their order, one update per block. The last block may be
-        smaller."""
+        """Adds tokens to P and Z in their order, one update per block of them."""
         features, rows = np.asarray(window.features), np.concatenate(window.rows)
         targets, size = window.targets, self.block
         if self.forgetting < 1:  # P grows by f^-k before it shrinks; limit this to keep digits

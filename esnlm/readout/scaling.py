@@ -30,8 +30,9 @@ def readout_sigmas(scaling: str, size: int, rank: int, vocab_size: int) -> dict[
 def readout_rates(
     scaling: str, optimizer: str, size: int, rank: int, vocab_size: int
 ) -> dict[str, float]:
-    """Returns the factors on the learning rates of B, A and b_out, for "sgd" as in the thesis or
-    for "adamw" [ours].
+    """Returns the factors on the learning rates of B, A and b_out for an optimizer.
+
+    "sgd" has those of the thesis, "adamw" our own [ours].
 
     Under SGD, b_out = sqrt(r) b_2 learns at r lr_2: one root comes from the gradient of b_2, the
     other from its step.

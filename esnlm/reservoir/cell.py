@@ -1,4 +1,4 @@
-"""The recurrent network with frozen weights: one layer (`Reservoir`), or several layers (`Stack`).
+"""The recurrent network with frozen weights: one layer (`ReservoirLayer`), or several (`Stack`).
 
 Both are cells of features/recurrence.py. A reservoir is built and saved with BCOO matrices, or
 dense ones from a connectivity of 1/4. To run it over a corpus, call `for_device`, which returns the
@@ -27,7 +27,7 @@ from esnlm.reservoir.functions import ACTIVATIONS, UPDATE_RULES
 
 
 class TrainedInput(nnx.Module):
-    """The trained W_in (N, V) of an ESN+i, one column per token, as in `sparse.Columns`.
+    """The trained W_in (N, V) of an ESN+i, one column per token, as in `sparse.TokenColumns`.
 
     For a sparse W_in `values` (V, K) are the entries of the columns, and `rows` (V, K) the units
     that they drive, N for padding. For a dense W_in `values` (V, N) is its transpose, and
@@ -56,14 +56,14 @@ class TrainedInput(nnx.Module):
         """Returns W_in (N, V), BCOO or dense."""
         return sparse.matrix_of_columns(self._columns(), self.units)
 
-    def _columns(self) -> sparse.Columns:
-        return sparse.Columns(self.values[...], None if self.rows is None else self.rows[...])
+    def _columns(self) -> sparse.TokenColumns:
+        return sparse.TokenColumns(self.values[...], None if self.rows is None else self.rows[...])
 
 
 class TokenInput(nnx.Module):
     """A frozen W_in that reads tokens on a device."""
 
-    def __init__(self, columns: sparse.Columns) -> None:
+    def __init__(self, columns: sparse.TokenColumns) -> None:
         self.columns = Frozen(columns)
 
     def add(self, total: jax.Array, tokens: jax.Array) -> jax.Array:
@@ -89,7 +89,7 @@ class VectorInput(nnx.Module):
         return sparse.matmul(self.operand.get_value(), vectors)
 
 
-class Reservoir(nnx.Module):
+class ReservoirLayer(nnx.Module):
     """One layer, with an update rule of reservoir/functions.py or a registered one.
 
     The readout reads the vector that feeds back, h or r.
@@ -136,7 +136,7 @@ class Reservoir(nnx.Module):
     # ---- the arrays, not available after `for_device` ----
 
     @property
-    def layers(self) -> tuple["Reservoir"]:
+    def layers(self) -> tuple["ReservoirLayer"]:
         """The only layer, as in a Stack."""
         return (self,)
 
@@ -218,7 +218,7 @@ class Reservoir(nnx.Module):
         state_precision: str = "float32",
         differentiable: bool = False,
         reads_tokens: bool = True,
-    ) -> "Reservoir":
+    ) -> "ReservoirLayer":
         """Returns the same reservoir with the operands of a kernel.
 
         Args:
@@ -273,7 +273,7 @@ class Stack(nnx.Module):
     of the first layer.
     """
 
-    def __init__(self, layers: list[Reservoir]) -> None:
+    def __init__(self, layers: list[ReservoirLayer]) -> None:
         self.layers = nnx.List(layers)
         self.vocab_size = layers[0].vocab_size
         self.activation = layers[0].activation
@@ -281,7 +281,7 @@ class Stack(nnx.Module):
         self.output_size = sum(layer.output_size for layer in layers)
 
     def arrays(self) -> dict:
-        """Returns the arrays to save: {"layers": {"0": arrays of a Reservoir, "1": ...}}."""
+        """Returns the arrays to save: {"layers": {"0": arrays of a ReservoirLayer, "1": ...}}."""
         return arrays_by_name(self)
 
     def initial_state(self, slots: int) -> tuple[jax.Array, ...]:
@@ -313,7 +313,7 @@ class Stack(nnx.Module):
         return jnp.concatenate(activations)
 
     def for_device(self, kernel: str = "auto", **options: Any) -> "Stack":
-        """Returns the same stack with the operands of a kernel, as `Reservoir.for_device` does."""
+        """Returns the same stack with the operands of a kernel, as for one layer."""
         layers = [
             layer.for_device(kernel, reads_tokens=i == 0, **options)
             for i, layer in enumerate(self.layers)
@@ -334,9 +334,9 @@ class Stack(nnx.Module):
         return self.layers[layer].read_below(self.layers[layer - 1].output(below))
 
 
-def from_arrays(arrays: dict, vocab_size: int, **settings: Any) -> Reservoir | Stack:
+def from_arrays(arrays: dict, vocab_size: int, **settings: Any) -> ReservoirLayer | Stack:
     """Returns a reservoir or a stack from its saved arrays; the settings are keyword arguments of
-    Reservoir."""
+    ReservoirLayer."""
     members = arrays.get("layers", {"0": arrays})
     layers, columns = [], vocab_size
     for i in range(len(members)):
@@ -345,14 +345,14 @@ def from_arrays(arrays: dict, vocab_size: int, **settings: Any) -> Reservoir | S
         w_rec = matrix_from_arrays(layer["recurrent"], (size, size))
         width = columns if embedding is None else len(embedding)
         w_in = matrix_from_arrays(layer["input"], (size, width))
-        layers.append(Reservoir(w_rec, w_in, layer["leak"], embedding, **settings))
+        layers.append(ReservoirLayer(w_rec, w_in, layer["leak"], embedding, **settings))
         columns = size
     return Stack(layers) if "layers" in arrays else layers[0]
 
 
 def with_input(
-    reservoir: Reservoir | Stack, make: Callable[[Matrix], TrainedInput | FrozenMatrix]
-) -> Reservoir | Stack:
+    reservoir: ReservoirLayer | Stack, make: Callable[[Matrix], TrainedInput | FrozenMatrix]
+) -> ReservoirLayer | Stack:
     """Returns the same reservoir with the first layer's W_in trained or frozen.
 
     `make` is TrainedInput or FrozenMatrix.

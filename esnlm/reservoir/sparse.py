@@ -236,7 +236,7 @@ def _gather(x: jax.Array, rows: jax.Array) -> jax.Array:
 # ---- W_in ----
 
 
-class Columns(NamedTuple):
+class TokenColumns(NamedTuple):
     """The columns of W_in (N, V), one per token, as rows of a table.
 
     A sparse W_in has K entries per column, padded to the fullest: token v drives unit index[v, k]
@@ -247,10 +247,10 @@ class Columns(NamedTuple):
     index: jax.Array | None  # type: ignore[assignment]  # (V, K)
 
 
-def prepare_columns(matrix: Matrix) -> Columns:
+def prepare_columns(matrix: Matrix) -> TokenColumns:
     """Returns the operand of `add_columns` for W_in (N, V)."""
     if not isinstance(matrix, sparse.BCOO):
-        return Columns(jnp.asarray(matrix).T, None)
+        return TokenColumns(jnp.asarray(matrix).T, None)
     units, tokens = matrix.shape
     unit, token = np.asarray(matrix.indices).T
     order = np.argsort(token, kind="stable")  # by token, then by unit
@@ -260,10 +260,10 @@ def prepare_columns(matrix: Matrix) -> Columns:
     values = np.zeros((tokens, width), np.asarray(matrix.data).dtype)
     indices = np.full((tokens, width), units, np.int32)
     values[token, entry], indices[token, entry] = np.asarray(matrix.data)[order], unit
-    return Columns(*jax.device_put((values, indices)))
+    return TokenColumns(*jax.device_put((values, indices)))
 
 
-def add_columns(h: jax.Array, columns: Columns, tokens: jax.Array) -> jax.Array:
+def add_columns(h: jax.Array, columns: TokenColumns, tokens: jax.Array) -> jax.Array:
     """Returns h + W_in u, (N, B), for h (N, B) and the one-hot vectors u of tokens (B,) int32."""
     value = columns.value[tokens]  # (B, K)
     if columns.index is None:
@@ -273,7 +273,7 @@ def add_columns(h: jax.Array, columns: Columns, tokens: jax.Array) -> jax.Array:
     return h.at[index, slots].add(value, mode="drop", unique_indices=False)
 
 
-def matrix_of_columns(columns: Columns, units: int) -> Matrix:
+def matrix_of_columns(columns: TokenColumns, units: int) -> Matrix:
     """Returns W_in (N, V) from its table of `prepare_columns`."""
     if columns.index is None:
         return columns.value.T

@@ -13,7 +13,7 @@ from esnlm.base.rng import Stream, generator, seed_sequence
 from esnlm.base.settings import Choice, Count, Fraction, Positive, settings
 from esnlm.data.store import TokenStore
 from esnlm.reservoir.arrays import as_scipy, bcoo, scale
-from esnlm.reservoir.cell import Reservoir, Stack
+from esnlm.reservoir.cell import ReservoirLayer, Stack
 from esnlm.reservoir.counted_input import counted_columns
 from esnlm.reservoir.functions import check_own_functions, check_registered
 from esnlm.reservoir.random_matrix import bernoulli_positions, dense_bernoulli_gaussian
@@ -133,7 +133,7 @@ class ReservoirConfig:
 
     @property
     def dynamics(self) -> dict[str, Any]:
-        """The settings of a time step, as `Reservoir` takes them."""
+        """The settings of a time step, as `ReservoirLayer` takes them."""
         return {"activation": self.activation, "decay": self.decay, "update_rule": self.update_rule}
 
     def __post_init__(self) -> None:
@@ -203,7 +203,7 @@ class ReservoirConfig:
 class InitializedReservoir:
     """A new reservoir and the record of its initialization."""
 
-    reservoir: Reservoir | Stack
+    reservoir: ReservoirLayer | Stack
     radii: tuple[SpectralRadius, ...]  # spectral radius of each layer's W_rec before scaling
     redraws: int  # number of W_rec draws discarded because their radius was 0
 
@@ -237,7 +237,7 @@ def initialize_reservoir(
         w_in = _initialize_w_in(config, vocab_size, seed, layer, text)
         leak = _initialize_leaks(config, generator(seed, Stream.LEAK, layer=layer))
         reads = embedding if layer == 0 else None
-        layers.append(Reservoir(w_rec, w_in, leak, reads, **config.dynamics))
+        layers.append(ReservoirLayer(w_rec, w_in, leak, reads, **config.dynamics))
         radii.append(radius)
         redraws += discarded
     reservoir = layers[0] if config.layers == 1 else Stack(layers)

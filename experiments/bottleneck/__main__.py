@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from esnlm.base.console import say
+from esnlm.base.console import info
 from esnlm.base.errors import InputError
 from esnlm.base.yaml_file import read_tree
 from esnlm.commands.arguments import Parser
@@ -72,7 +72,7 @@ def run(tree: dict[str, Any], out: Path, source: str, command: str = "") -> None
     study = settings.parse(tree, source)
     record = Record(out, study, command)
     if record.done and record.file.with_suffix(".md").exists():
-        say(f"{record.file}: done already")
+        info(f"{record.file}: done already")
     elif isinstance(study, CurvesSettings):
         curves.measure_missing(study, record, source)
         record.finish(*report.report_training_curves(study, record))

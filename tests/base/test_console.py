@@ -1,21 +1,21 @@
-"""Lines on standard error: how much is said, and what a log file gets of it."""
+"""Lines on standard error by level, and what a log file gets."""
 
 import io
 import json
+import logging
 import sys
 
 import pytest
 
 from esnlm.base import console
 from esnlm.base.console import (
-    Level,
     Progress,
-    detail,
+    debug,
     escape_unencodable,
-    say,
-    speaking,
-    stage,
-    tell,
+    info,
+    notice,
+    spinner,
+    verbosity,
     warn,
 )
 from esnlm.base.screen import Screen
@@ -24,18 +24,18 @@ from esnlm.base.screen import Screen
 @pytest.mark.parametrize(
     "level, shown",
     [
-        (Level.QUIET, ["warning: w", "t"]),
-        (Level.USUAL, ["s", "warning: w", "t", "stage"]),
-        (Level.VERBOSE, ["s", "d", "warning: w", "t", "stage", "stage: 0.0 s"]),
+        (logging.WARNING, ["warning: w", "t"]),
+        (logging.INFO, ["s", "warning: w", "t", "stage"]),
+        (logging.DEBUG, ["s", "d", "warning: w", "t", "stage", "stage: 0.0 s"]),
     ],
 )
 def test_levels(level, shown, capfd):
-    with speaking(level):
-        say("s")
-        detail("d")
+    with verbosity(level):
+        info("s")
+        debug("d")
         warn("w")
-        tell("t")
-        with stage("stage"):
+        notice("t")
+        with spinner("stage", announce=True):
             pass
         Progress(1).show(0, "not yet due")
         Progress(1, brief=True).show(1, "soon done", final=True)

@@ -7,7 +7,7 @@ import scipy.linalg
 from esnlm.base.errors import InputError
 from esnlm.diagnosis import capacity
 from esnlm.readout.least_squares import predict_ridge
-from esnlm.reservoir.cell import Reservoir, Stack
+from esnlm.reservoir.cell import ReservoirLayer, Stack
 from tests import oracle
 from tests.diagnosis.small import EPSILON, V, prepare, reservoir, text
 
@@ -23,7 +23,9 @@ def test_memory_capacity_of_a_linear_network_is_the_known_one(leak):
     size, ridge = 24, 1e-5
     w = np.random.default_rng(0).standard_normal((size, size))
     w = (0.8 * w / np.abs(np.linalg.eigvals(w)).max()).astype(np.float32)
-    cell = prepare(Reservoir(w, np.zeros((size, 1), np.float32), np.full(size, leak, np.float32)))
+    cell = prepare(
+        ReservoirLayer(w, np.zeros((size, 1), np.float32), np.full(size, leak, np.float32))
+    )
     found = capacity.memory_capacity(cell, delays=40, samples=16_000, input_scale=0.01, ridge=ridge)
 
     m, b = (
@@ -50,7 +52,7 @@ def test_memory_capacity_of_a_ring():
     size, r = 12, 0.7
     w = np.zeros((size, size), np.float32)
     w[np.arange(size), np.arange(size) - 1] = r
-    cell = prepare(Reservoir(w, np.zeros((size, 1), np.float32), np.ones(size, np.float32)))
+    cell = prepare(ReservoirLayer(w, np.zeros((size, 1), np.float32), np.ones(size, np.float32)))
     found = capacity.memory_capacity(cell, delays=30, samples=8000, input_scale=0.01)
     assert (found.by_delay[: size - 1] > 0.99).all() and (found.by_delay[size:] < 0.02).all()
     assert found.total == pytest.approx(size - 1 + found.chance, abs=0.1)
@@ -151,7 +153,7 @@ def test_the_memory_of_a_stack_is_that_of_all_its_layers():
     """A second layer that hears nothing adds nothing, but halves the mean diagonal that the ridge
     is relative to."""
     one = reservoir()
-    deaf = Reservoir(one.stored_w_rec, np.zeros((90, 90), np.float32), one.leak[...])
+    deaf = ReservoirLayer(one.stored_w_rec, np.zeros((90, 90), np.float32), one.leak[...])
     alone = capacity.memory_capacity(prepare(one), samples=512, ridge=1e-6)
     both = capacity.memory_capacity(prepare(Stack([one, deaf])), samples=512, ridge=2e-6)
     assert both.total == pytest.approx(alone.total, rel=1e-6)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from esnlm.diagnosis import contraction
-from esnlm.reservoir.cell import Reservoir, Stack
+from esnlm.reservoir.cell import ReservoirLayer, Stack
 from esnlm.reservoir.topology import Orthogonal
 from tests import oracle
 from tests.diagnosis.small import EPSILON, V, prepare, reservoir, text
@@ -32,10 +32,10 @@ def test_distances_are_those_of_the_oracle_and_forgetting_is_input_forgetting():
 
 def test_distances_are_of_membrane_potentials_and_of_all_layers():
     """W_rec = 0 and W_in = 0: a potential keeps 1 - a of itself a step, whatever it outputs."""
-    layer = Reservoir(
+    layer = ReservoirLayer(
         np.zeros((40, 40), np.float32), np.zeros((40, V), np.float32), np.full(40, 0.25, np.float32)
     )
-    upper = Reservoir(
+    upper = ReservoirLayer(
         np.zeros((40, 40), np.float32),
         np.zeros((40, 40), np.float32),
         np.full(40, 0.25, np.float32),
@@ -56,7 +56,8 @@ def test_the_rate_of_a_linear_network_is_the_logarithm_of_its_radius():
     w = np.zeros((64, 64), np.float32)
     w[row, column] = 0.8 * value
     curve = contraction.state_contraction(
-        prepare(Reservoir(w, np.zeros((64, V), np.float32), np.ones(64, np.float32))), text(60, 4)
+        prepare(ReservoirLayer(w, np.zeros((64, V), np.float32), np.ones(64, np.float32))),
+        text(60, 4),
     )
     assert curve.distance.shape == (61, 4)
     assert curve.fitted == (30, 60)
@@ -80,7 +81,7 @@ def test_leaks_down_to_zero_forget_by_a_power_of_time():
     exponential."""
     leak = ((np.arange(2000) + 0.5) / 2000).astype(np.float32)
     cell = prepare(
-        Reservoir(np.zeros((2000, 2000), np.float32), np.zeros((2000, V), np.float32), leak)
+        ReservoirLayer(np.zeros((2000, 2000), np.float32), np.zeros((2000, V), np.float32), leak)
     )
     curve = contraction.state_contraction(cell, text(100, 4))
     t = np.arange(101)[:, None]
@@ -104,12 +105,12 @@ def test_contraction_is_told_from_none(rho, contracts):
 def test_a_distance_of_zero_ends_the_fit():
     """A nilpotent network forgets everything in three steps, and exactly."""
     w = np.diag(np.full(3, 0.5, np.float32), 1)
-    chain = prepare(Reservoir(w, np.full((4, V), 0.1, np.float32), np.ones(4, np.float32)))
+    chain = prepare(ReservoirLayer(w, np.full((4, V), 0.1, np.float32), np.ones(4, np.float32)))
     curve = contraction.state_contraction(chain, text(8, 2))
     assert (curve.distance[:4] > 0).all() and not curve.distance[4:].any()
     assert curve.fitted == (1, 3) and np.isfinite(curve.rate)
     reset = contraction.state_contraction(
-        prepare(Reservoir(0 * w, np.full((4, V), 0.1, np.float32), np.ones(4, np.float32))),
+        prepare(ReservoirLayer(0 * w, np.full((4, V), 0.1, np.float32), np.ones(4, np.float32))),
         text(8, 2),
     )
     assert reset.rate == -np.inf and reset.fitted == (0, 0)
@@ -117,7 +118,7 @@ def test_a_distance_of_zero_ends_the_fit():
 
 def test_a_relu_network_that_overflows_is_still_reported():
     growing = prepare(
-        Reservoir(
+        ReservoirLayer(
             4 * np.eye(2, dtype=np.float32), np.ones((2, 1), np.float32), np.ones(2, np.float32)
         ),
         "relu",

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse
 
 from esnlm.diagnosis.theory import decide, sigma_max
-from esnlm.reservoir.cell import Reservoir, Stack
+from esnlm.reservoir.cell import ReservoirLayer, Stack
 from esnlm.reservoir.topology import Orthogonal
 from esnlm.reservoir.weights import ReservoirConfig, initialize_reservoir
 from tests import oracle
@@ -21,7 +21,7 @@ def reservoir(**settings):
 
 def by_hand(w_rec, w_in=((1.0,), (1.0,)), leak=1.0):
     w_rec = np.array(w_rec, np.float32)
-    return Reservoir(
+    return ReservoirLayer(
         w_rec, np.array(w_in, np.float32), np.broadcast_to(np.float32(leak), len(w_rec))
     )
 

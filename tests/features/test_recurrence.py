@@ -135,23 +135,3 @@ def test_threads_may_share_a_stream():
             np.testing.assert_allclose(
                 np.asarray(buffer)[row], expected(frozen, text), atol=TOLERANCE, rtol=0
             )
-
-
-def test_slots_hold_every_token_once_and_waste_little():
-    texts = sentences(300)
-    packed, rows = batching.pack(texts, 8)
-    tokens = sum(map(len, texts))
-    assert sorted(np.concatenate(rows)) == list(range(tokens))
-    # no slot is longer than the mean by more than the longest sentence
-    assert len(packed.tokens) <= tokens / 8 + 40
-
-
-def test_trees_hold_every_prefix_once():
-    texts = sentences(60)
-    _, rows = batching.pack_prefix_tree(texts, 64)
-    prefixes = {text[: t + 1].tobytes() for text in texts for t in range(len(text))}
-    assert sorted(set(np.concatenate(rows))) == list(range(len(prefixes)))
-    row_of = {}
-    for text, row in zip(texts, rows, strict=True):
-        for t in range(len(text)):
-            assert row_of.setdefault(text[: t + 1].tobytes(), row[t]) == row[t]

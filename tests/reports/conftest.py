@@ -8,7 +8,6 @@ import pytest
 
 from esnlm.commands import run_command
 from esnlm.data.sources import StoreData
-from esnlm.diagnosis.diagnose import diagnose
 from esnlm.evaluation import minimal_pairs
 from esnlm.evaluation.evaluate import evaluate
 from esnlm.reports import blimp_report
@@ -132,5 +131,5 @@ def full_run(tmp_path_factory):
     pairs = write_pairs(folder / "pairs.jsonl")
     words = ["--run", str(run), "--data", str(pairs), "--overwrite"]
     assert run_command("blimp", words, f"esnlm blimp {WORSE}") == 0
-    diagnose(run, command=f"esnlm diagnose {ATTACK}")
+    assert run_command("diagnose", ["--run", str(run)], f"esnlm diagnose {ATTACK}") == 0
     return run

@@ -13,7 +13,7 @@ from esnlm.features.stream import FeatureStream
 from esnlm.machine.compute import ComputeConfig
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reservoir import sparse
-from esnlm.reservoir.cell import Reservoir, Stack
+from esnlm.reservoir.cell import ReservoirLayer, Stack
 from esnlm.reservoir.topology import Antisymmetric, FixedInDegree, Ring, ScaleFree
 from esnlm.reservoir.weights import ContinuousTime, ReservoirConfig, initialize_reservoir
 from tests import oracle
@@ -145,8 +145,8 @@ def test_a_layer_sees_the_token_in_the_step_that_it_is_read():
     """Three units in a row, leak 1: the token reaches all of them at once, and nothing is left of
     it a step later."""
     one, none = np.ones((1, 1), np.float32), np.zeros((1, 1), np.float32)
-    layers = [Reservoir(none, np.array([[1.0, 0.0]], np.float32), np.ones(1, np.float32))]
-    layers += [Reservoir(none, one, np.ones(1, np.float32)) for _ in range(2)]
+    layers = [ReservoirLayer(none, np.array([[1.0, 0.0]], np.float32), np.ones(1, np.float32))]
+    layers += [ReservoirLayer(none, one, np.ones(1, np.float32)) for _ in range(2)]
     stack = Stack(layers).for_device()
     states = stack.step(stack.initial_state(1), np.array([0]))
     r1 = np.tanh(1)

@@ -5,7 +5,6 @@ import itertools
 import numpy as np
 import pytest
 
-from esnlm.features.batching import group_by_tokens
 from esnlm.training import batches
 
 
@@ -46,25 +45,6 @@ def test_the_order_of_the_corpus_is_kept_where_it_is_asked_for():
     lengths, epoch = plan(seed=3, epoch=1, order="corpus")
     assert list(np.concatenate(epoch.updates)) == list(range(100))
     assert list(epoch.predictions) == [(lengths[update] - 1).sum() for update in epoch.updates]
-
-
-def test_windows_follow_each_other_and_keep_to_their_size():
-    tokens = np.random.default_rng(0).integers(10, 400, 200)
-    windows = list(group_by_tokens(tokens, 1000))
-    assert [u for window in windows for u in window] == list(range(200))
-    assert all(tokens[window].sum() <= 1000 for window in windows)
-    assert all(
-        tokens[one].sum() + tokens[two[0]] > 1000
-        for one, two in zip(windows, windows[1:], strict=False)
-    )
-
-
-def test_an_update_larger_than_the_window_has_one_of_its_own():
-    assert list(group_by_tokens([5, 50, 5], 10)) == [
-        range(0, 1),
-        range(1, 2),
-        range(2, 3),
-    ]
 
 
 def test_the_shapes_fit_every_update_of_a_run():

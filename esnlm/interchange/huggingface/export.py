@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from esnlm.base.console import tell, working
+from esnlm.base.console import notice, spinner
 from esnlm.base.errors import InputError
 from esnlm.base.files import NewFolder, writing
 from esnlm.base.remote import run_copy
@@ -65,7 +65,7 @@ def export_checkpoints(run: str | Path, out: str | Path, overwrite: bool = False
 
 
 def _load(run: str | Path, step: Step) -> Run:
-    with working(f"loading {run}" if step is None else f"loading {run}, step {step}"):
+    with spinner(f"loading {run}" if step is None else f"loading {run}, step {step}"):
         return load(run, step)
 
 
@@ -76,7 +76,7 @@ def _warn_of_precision(run: Run) -> None:
     precisions = {"multiplies": compute.precision, "rounds its states": compute.state_precision}
     for verb, precision in precisions.items():
         if precision != "float32":
-            tell(
+            notice(
                 f"this run {verb} in {precision}, the export in float32: their log-probabilities"
                 " differ"
             )
@@ -100,7 +100,7 @@ def _new_folder(out: Path, overwrite: bool) -> Iterator[Path]:
         new.commit(replace=overwrite)
 
 
-@working("writing the weights")
+@spinner("writing the weights")
 def _write(run: Run, folder: Path) -> None:
     """Writes the files of a run into an empty folder."""
     try:

@@ -20,7 +20,7 @@ from esnlm.models.hashed_ngrams import TokenHistory
 from esnlm.models.lstm import Lstm, embedding_scale
 from esnlm.reservoir import sparse
 from esnlm.reservoir.arrays import Matrix, bcoo
-from esnlm.reservoir.cell import Reservoir, Stack, TrainedInput
+from esnlm.reservoir.cell import ReservoirLayer, Stack, TrainedInput
 from esnlm.reservoir.weights import ReservoirConfig
 
 Tensors = dict[str, np.ndarray]
@@ -124,7 +124,7 @@ def _deep_readout(model: DeepReadout) -> tuple[Tensors, Settings]:
 
 
 def _reservoir(
-    reservoir: Reservoir | Stack, config: ReservoirConfig, train_input: bool, prefix: str = ""
+    reservoir: ReservoirLayer | Stack, config: ReservoirConfig, train_input: bool, prefix: str = ""
 ) -> tuple[Tensors, Settings]:
     if config.update_rule not in UPDATE_RULES:
         raise _not_exported("model.reservoir.update_rule", config.update_rule)
@@ -159,7 +159,7 @@ def _reservoir(
     }
 
 
-def _token_input(layer: Reservoir, prefix: str) -> Tensors:
+def _token_input(layer: ReservoirLayer, prefix: str) -> Tensors:
     """Returns W_in by columns; of a trained and dense one the entries with a connection."""
     w_in: Matrix = layer.stored_w_in
     if isinstance(layer.input, TrainedInput) and layer.input.rows is None:

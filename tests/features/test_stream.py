@@ -1,38 +1,12 @@
-"""Packed batches hold every token once, and what is read from them is what each sentence gives
-alone."""
+"""A stream of packed batches gives the features that each sentence has alone."""
 
 import jax
 import numpy as np
 
 from esnlm.features import stream as streams
-from esnlm.features.batching import pack_batch
 from esnlm.machine.compute import ComputeConfig
 from esnlm.models.gpt2 import GPT2Config
-
-V = 30
-
-
-def sentences(count, longest=40, seed=0):
-    rng = np.random.default_rng(seed)
-    return [rng.integers(0, V, rng.integers(1, longest)).astype(np.int32) for _ in range(count)]
-
-
-def test_a_packed_batch_holds_every_token_once():
-    texts = sentences(20)
-    corpus_positions = [1000 * s + np.arange(len(text)) for s, text in enumerate(texts)]
-    batch, rows = pack_batch(texts, corpus_positions)
-    for text, place, row in zip(texts, corpus_positions, rows, strict=True):
-        assert np.array_equal(batch.tokens.ravel()[row], text)
-        assert np.array_equal(batch.positions.ravel()[row], np.arange(len(text)))
-        assert np.array_equal(batch.corpus_positions.ravel()[row], place)
-        assert len(set(row % batch.tokens.shape[1])) == 1  # one slot
-    everything = np.concatenate(rows)
-    assert len(set(everything)) == len(everything)
-
-
-def test_slots_are_shared_so_that_little_is_padding():
-    texts = sentences(64)
-    assert pack_batch(texts, texts)[0].tokens.size <= 1.25 * sum(map(len, texts))
+from tests.features.test_batching import V, sentences
 
 
 def test_a_stream_gives_what_each_sentence_gives_alone(monkeypatch):

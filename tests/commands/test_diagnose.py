@@ -5,8 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from esnlm.base.errors import InputError
-from esnlm.diagnosis.diagnose import diagnose
+from tests.golden.small import esnlm
 from tests.training.small import DATA, TRAINING, train
 
 MODEL = (
@@ -25,37 +24,34 @@ def folder(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
-def result(folder):
-    """What is found of the run, and written beside it."""
-    return diagnose(folder / "trained", command="python -m esnlm diagnose --run trained")
+def diagnose(out, *words):
+    """Runs the command and returns the file that it writes in `out`."""
+    assert esnlm("diagnose", *words) == 0
+    return json.loads((out / "diagnostics.json").read_text())
 
 
 @pytest.mark.nightly
 def test_a_configuration_is_diagnosed_as_the_run_that_it_would_become(folder, capsys):
     """The same seed draws the same reservoir, so all figures agree."""
-    side_by_side = diagnose(folder / "trained", folder / "trained.yaml", out=folder / "both")[
-        "reservoirs"
-    ]
-    assert [found["name"] for found in side_by_side] == ["trained", "trained.yaml"]
-    assert side_by_side[0] | {"name": ""} == side_by_side[1] | {"name": ""}
-    out = capsys.readouterr().out
-    assert (
-        out.count("The echo state property is undecided by theory") == 2
-        and out.count("erdos_renyi") == 2
-    )
-    assert (folder / "both" / "diagnostics.json").exists()
+    out, config = folder / "both", folder / "trained.yaml"
+    words = ["--run", folder / "trained", "--config", config, "--out", out]
+    run, configuration = diagnose(out, *words)["reservoirs"]
+    assert (run["name"], configuration["name"]) == ("trained", "trained.yaml")
+    assert run | {"name": ""} == configuration | {"name": ""}
+    printed = capsys.readouterr().out
+    assert printed.count("The echo state property is undecided by theory") == 2
+    assert printed.count("erdos_renyi") == 2
 
 
-def test_what_is_written_goes_beside_the_run(folder, result):
+def test_what_is_written_goes_beside_the_run(folder):
     pytest.importorskip("matplotlib")
     written = folder / "trained" / "diagnostics"
+    tree = diagnose(written, "--run", folder / "trained")
     assert sorted(file.name for file in written.iterdir()) == [
         "contraction.png",
         "diagnostics.json",
     ]
-    tree = json.loads((written / "diagnostics.json").read_text())
-    assert tree["command"] == result["command"]
+    assert tree["command"] == f"esnlm diagnose --run {folder / 'trained'}"
     (found,) = tree["reservoirs"]
     assert found["settings"]["spectral_radius"] == 0.99 and found["theory"][
         "radius"
@@ -74,32 +70,24 @@ def test_what_is_written_goes_beside_the_run(folder, result):
 
 
 def test_a_configuration_is_written_to_the_run_that_it_names(folder):
-    result = diagnose(
-        config=folder / "other.yaml", overrides=["--model.reservoir.topology.kind", "ring"]
-    )
+    words = ["--config", folder / "other.yaml", "--model.reservoir.topology.kind", "ring"]
+    result = diagnose(folder / "other" / "diagnostics", *words)
     assert result["text"] == "the generated grammar"
     assert result["reservoirs"][0]["verdict"].startswith(
         "The echo state property holds by theory: sigma_max(W) = 0.99 is below 1"
     )
-    assert (folder / "other" / "diagnostics" / "diagnostics.json").exists()
 
 
-def test_a_text_of_one_s_own_and_a_report_that_is_not_replaced_unasked(folder, tmp_path):
+def test_a_text_of_one_s_own_and_a_report_that_is_not_replaced_unasked(folder, tmp_path, capsys):
     text = (
         "The cats sleep in the garden.\n\nThe dog that the girls like barks.\n" * 20
         + "Dogs bark.\n"
     )
     (tmp_path / "text.txt").write_text(text)
     (tmp_path / "diagnostics.json").write_text("another report")
-    assert refusal(folder / "trained", data=tmp_path / "text.txt", out=tmp_path).startswith(
-        f"{tmp_path}/diagnostics.json"
-    )
+    words = ["--run", folder / "trained", "--data", tmp_path / "text.txt", "--out", tmp_path]
+    assert esnlm("diagnose", *words) == 2
+    assert f"error: {tmp_path}/diagnostics.json" in capsys.readouterr().err
     assert (tmp_path / "diagnostics.json").read_text() == "another report"
-    result = diagnose(folder / "trained", data=tmp_path / "text.txt", out=tmp_path, overwrite=True)
+    result = diagnose(tmp_path, *words, "--overwrite")
     assert result["text"] == str(tmp_path / "text.txt")
-
-
-def refusal(*arguments, **options):
-    with pytest.raises(InputError) as caught:
-        diagnose(*arguments, **options)
-    return str(caught.value)
