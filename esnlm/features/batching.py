@@ -180,15 +180,15 @@ def _fill(
     shape, rows = (len(first_rows), slots), []
     tokens, positions = np.zeros((2, *shape), np.int32)
     in_corpus = None if corpus_positions is None else np.zeros(shape, np.uint32)
+    first_row = np.zeros(skipped, np.int32)
     for s, sentence in enumerate(sentences):
-        steps = np.arange(len(sentence) - skipped)
-        cells = first_steps[s] + steps, slot_of[s]
-        tokens[cells], positions[cells] = sentence[skipped:], steps
+        length, slot = len(sentence) - skipped, slot_of[s]
+        steps = slice(first_steps[s], first_steps[s] + length)
+        tokens[steps, slot], positions[steps, slot] = sentence[skipped:], np.arange(length)
         if in_corpus is not None and corpus_positions is not None:
-            in_corpus[cells] = corpus_positions[s]
-        rows.append(np.append(np.zeros(skipped, np.int32), first_rows[cells[0]] + slot_of[s]))
-    packed = PackedSteps(tokens, positions, in_corpus, first_rows=first_rows)
-    return packed, [row.astype(np.int32) for row in rows]
+            in_corpus[steps, slot] = corpus_positions[s]
+        rows.append(np.concatenate([first_row, first_rows[steps] + slot], dtype=np.int32))
+    return PackedSteps(tokens, positions, in_corpus, first_rows=first_rows), rows
 
 
 def pack_prefix_tree(sentences: list[np.ndarray], slots: int) -> tuple[PackedSteps, Rows]:
