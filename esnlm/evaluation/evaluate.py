@@ -217,11 +217,12 @@ class Judge:
 
     def compare(self, log_prob: np.ndarray, other: np.ndarray) -> dict:
         """Returns `statistics.compare` of two models by their outcomes, with credit for ties."""
-        credited = []
-        for model in (log_prob, other):
-            outcome = self.outcomes(model)
-            credited.append(np.where(outcome == 0.5, self.tie_credit(model), outcome))
-        return statistics.compare(*credited, self.indices, self.phenomena)
+        credited, of_other = self._credited(log_prob), self._credited(other)
+        return statistics.compare(credited, of_other, self.indices, self.phenomena)
+
+    def _credited(self, log_prob: np.ndarray) -> np.ndarray:
+        outcome = self.outcomes(log_prob)
+        return np.where(outcome == 0.5, self.tie_credit(log_prob), outcome)
 
     def details(self, log_prob: np.ndarray) -> dict[int, dict]:
         """Returns the further figures of each set in a report, by index."""
