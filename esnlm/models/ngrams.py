@@ -14,6 +14,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from esnlm.base.errors import InputError
+from esnlm.features.batching import read_by_tokens
 
 BLOCK_TOKENS = 1 << 22  # tokens read at a time, to bound the memory that a large corpus takes
 
@@ -142,25 +143,13 @@ def _blocks(
     sequences: Iterable[np.ndarray], vocab_size: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yields the ids of several sequences, (T,) int64, and a mask of their first tokens, (T,)."""
-    block, tokens = [], 0
-    for sequence in sequences:
-        if len(sequence):
-            block.append(np.asarray(sequence))
-            tokens += len(sequence)
-        if tokens >= BLOCK_TOKENS:
-            yield _join(block, vocab_size)
-            block, tokens = [], 0
-    if block:
-        yield _join(block, vocab_size)
-
-
-def _join(block: list[np.ndarray], vocab_size: int) -> tuple[np.ndarray, np.ndarray]:
-    ids = np.concatenate(block)
-    for token in (ids.min(), ids.max()):
-        if not 0 <= token < vocab_size:
-            raise InputError(
-                f"n-gram model: token id {token} is outside the vocabulary of {vocab_size}"
-            )
-    begins = np.zeros(len(ids), bool)
-    begins[np.cumsum([0, *map(len, block[:-1])])] = True
-    return ids.astype(np.int64), begins
+    for block in read_by_tokens(filter(len, sequences), BLOCK_TOKENS):
+        ids = np.concatenate(block).astype(np.int64)
+        for token in (ids.min(), ids.max()):
+            if not 0 <= token < vocab_size:
+                raise InputError(
+                    f"n-gram model: token id {token} is outside the vocabulary of {vocab_size}"
+                )
+        begins = np.zeros(len(ids), bool)
+        begins[np.cumsum([0, *map(len, block[:-1])])] = True
+        yield ids, begins
