@@ -344,7 +344,7 @@ class Run:
             return None
         store = open_store(folder)
         directory.verify(directory.data)
-        check_begun_with(directory, {"train": store.tokens_sha256})
+        check_begun_with(directory, {"train": store.tokens_sha256}, store.folder)
         return store
 
     @property

@@ -1,5 +1,4 @@
-"""Runs lm-evaluation-harness on a trained run. All options are the harness's own (see `lm-eval run
---help`).
+"""Runs lm-evaluation-harness on a trained run, with the options of `lm-eval run --help`.
 
     esnlm lm-eval --model_args run=DIR --tasks blimp
     esnlm lm-eval --model_args run=DIR,step=500 --tasks mine --include_path tasks/

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -39,7 +40,7 @@ def open_corpus(
     if validation is not None:
         _warn_of_validation(train, validation)
     if directory.data.exists():
-        check_begun_with(directory, fingerprints(corpus))
+        check_begun_with(directory, fingerprints(corpus), train.folder)
         return corpus
     corpus.tokenizer.save(directory.tokenizer)
     with writing(directory.unigram):
@@ -94,7 +95,7 @@ def put_sentences(
     if is_begun:
         train = encode_sentences(sentences, tokenizer)
         store = None if validation is None else encode_sentences(validation, tokenizer)
-        check_begun_with(directory, fingerprints(Corpus(train, store, tokenizer)))
+        check_begun_with(directory, fingerprints(Corpus(train, store, tokenizer)), train.folder)
     directory.claim()
     for name, texts in (("train", sentences), ("validation", validation)):
         folder = directory.stores / name
@@ -113,7 +114,9 @@ def fingerprints(corpus: Corpus) -> dict[str, str | None]:
     }
 
 
-def check_begun_with(directory: RunDirectory, parts: Mapping[str, str | None]) -> None:
+def check_begun_with(
+    directory: RunDirectory, parts: Mapping[str, str | None], location: Path
+) -> None:
     """Raises InputError if a run was begun with other data, by these of its `fingerprints`."""
     try:
         begun = json.loads(directory.data.read_bytes())
@@ -124,7 +127,8 @@ def check_begun_with(directory: RunDirectory, parts: Mapping[str, str | None]) -
         ) from None
     if others:
         raise InputError(
-            f"{directory.path}: was begun with other data ({', '.join(others)}); name another --run"
+            f"{location}: {directory.path} was begun with other data ({', '.join(others)}); name"
+            " another --run"
         )
 
 

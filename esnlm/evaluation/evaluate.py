@@ -217,11 +217,10 @@ class Judge:
 
     def compare(self, log_prob: np.ndarray, other: np.ndarray) -> dict:
         """Returns `statistics.compare` of two models by their outcomes, with credit for ties."""
-        return statistics.compare(
-            self._credit(log_prob), self._credit(other), self.indices, self.phenomena
-        )
+        credited, of_other = self._credited(log_prob), self._credited(other)
+        return statistics.compare(credited, of_other, self.indices, self.phenomena)
 
-    def _credit(self, log_prob: np.ndarray) -> np.ndarray:
+    def _credited(self, log_prob: np.ndarray) -> np.ndarray:
         outcome = self.outcomes(log_prob)
         return np.where(outcome == 0.5, self.tie_credit(log_prob), outcome)
 

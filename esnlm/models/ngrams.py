@@ -79,8 +79,7 @@ class NgramModel:
     def token_log_probs_of(self, sequences: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Returns ln p of each sequence's tokens but the first, (T-1,) float64, in nats."""
         log_probs = []
-        for block in _blocks(sequences):
-            ids, begins = _joined(block, len(self.log_p))
+        for ids, begins in _blocks(sequences, len(self.log_p)):
             log_probs += np.split(self.log_probs(ids, begins), np.flatnonzero(begins)[1:])
         each = iter(log_probs)
         return [next(each)[1:] if len(sequence) else np.empty(0) for sequence in sequences]
@@ -107,8 +106,7 @@ class NgramModel:
 def _count(sequences: Iterable[np.ndarray], vocab_size: int, levels: Sequence[Grams]) -> Grams:
     """Counts the sequences one token longer than those of the last level."""
     codes, counts = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    for block in _blocks(sequences):
-        ids, begins = _joined(block, vocab_size)
+    for ids, begins in _blocks(sequences, vocab_size):
         context = ids
         for level in levels:
             context = _numbers(level, _before(context, begins), ids, vocab_size)
@@ -141,18 +139,17 @@ def _numbers(level: Grams, before: np.ndarray, ids: np.ndarray, vocab_size: int)
     return np.where((before >= 0) & (level.codes[place] == codes), place, -1)
 
 
-def _blocks(sequences: Iterable[np.ndarray]) -> Iterator[list[np.ndarray]]:
-    return read_by_tokens((sequence for sequence in sequences if len(sequence)), BLOCK_TOKENS)
-
-
-def _joined(block: list[np.ndarray], vocab_size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the ids of all sequences, (T,) int64, and a mask of their first tokens, (T,) bool."""
-    ids = np.concatenate([np.asarray(sequence) for sequence in block])
-    if ids.size and not (ids.min() >= 0 and ids.max() < vocab_size):
-        wrong = ids.max() if ids.min() >= 0 else ids.min()
-        raise InputError(
-            f"n-gram model: token id {wrong} is outside the vocabulary of {vocab_size}"
-        )
-    begins = np.zeros(len(ids), bool)
-    begins[np.cumsum([0, *map(len, block[:-1])])] = True
-    return ids.astype(np.int64), begins
+def _blocks(
+    sequences: Iterable[np.ndarray], vocab_size: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yields the ids of several sequences, (T,) int64, and a mask of their first tokens, (T,)."""
+    for block in read_by_tokens(filter(len, sequences), BLOCK_TOKENS):
+        ids = np.concatenate(block).astype(np.int64)
+        for token in (ids.min(), ids.max()):
+            if not 0 <= token < vocab_size:
+                raise InputError(
+                    f"n-gram model: token id {token} is outside the vocabulary of {vocab_size}"
+                )
+        begins = np.zeros(len(ids), bool)
+        begins[np.cumsum([0, *map(len, block[:-1])])] = True
+        yield ids, begins

@@ -37,7 +37,7 @@ def linear_discriminant(moments: Moments) -> tuple[np.ndarray, np.ndarray]:
     `moments` are those of rows (s, d), (2 C,), with scores s and one-hot classes d. The scores
     should be those of rows that the regression has not seen.
     """
-    count, classes = moments.count, len(moments.mean) // 2
+    count, classes = moments.rows, len(moments.mean) // 2
     mean_score, share = np.split(moments.mean, 2)
     total_scatter = moments.scatter[:classes, :classes]
     class_sums = moments.scatter[classes:, :classes]  # sums of s - m over the rows of each class

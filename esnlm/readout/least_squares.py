@@ -26,7 +26,7 @@ RESOLUTION = 1e-14
 class Moments(NamedTuple):
     """Number, mean and scatter of rows z; the scatter is the sum of (z - mean) (z - mean)^T."""
 
-    count: int
+    rows: int  # their number
     mean: np.ndarray  # (K,)
     scatter: np.ndarray  # (K, K)
 
@@ -43,11 +43,11 @@ class Moments(NamedTuple):
         Exact up to rounding (Chan, Golub and LeVeque 1983), so the order and size of the pieces do
         not matter, and means far above the deviations cost no digits.
         """
-        count, step = self.count + other.count, other.mean - self.mean
-        between = np.outer(self.count * other.count / count * step, step)
+        rows, step = self.rows + other.rows, other.mean - self.mean
+        between = np.outer(self.rows * other.rows / rows * step, step)
         between += self.scatter
         between += other.scatter
-        return Moments(count, self.mean + step * (other.count / count), between)
+        return Moments(rows, self.mean + step * (other.rows / rows), between)
 
 
 class Solution(NamedTuple):
@@ -134,7 +134,7 @@ class RidgeSums:
             project = scipy.linalg.block_diag(w, np.eye(self.outputs))  # (F + L, 2 L)
             mean = fold.mean @ project
             mean[: self.outputs] += intercept
-            scores.append(Moments(fold.count, mean, project.T @ fold.scatter @ project))
+            scores.append(Moments(fold.rows, mean, project.T @ fold.scatter @ project))
         return _merged(scores)
 
     def _best_penalty(self) -> float:
@@ -166,7 +166,7 @@ class RidgeSums:
 
     def _extend_segments(self, rows: np.ndarray) -> None:
         """Adds rows to the single sequence; neighbours merge from 2 FOLDS full segments on."""
-        count = sum(part.count for part in self.parts)
+        count = sum(part.rows for part in self.parts)
         while count + len(rows) >= 2 * FOLDS * self.segment:
             self.segment *= 2
             self.parts = [_merged(self.parts[i : i + 2]) for i in range(0, len(self.parts), 2)]
@@ -182,8 +182,8 @@ class RidgeSums:
         Those of a single sequence are in temporal order. The transient may reach the first of them.
         """
         if self.sequences > 1:
-            return [part for part in self.parts if part.count], 0
-        counts = np.array([part.count for part in self.parts])
+            return [part for part in self.parts if part.rows], 0
+        counts = np.array([part.rows for part in self.parts])
         middles = np.cumsum(counts) - counts / 2
         quarters = (middles * FOLDS / counts.sum()).astype(int)
         folds = [
@@ -214,7 +214,7 @@ class RidgeSums:
     def _variance(self, folds: list[Moments]) -> float:
         """Returns the mean variance of the features."""
         total = _merged(folds)
-        return float(np.mean(np.diag(total.scatter)[: -self.outputs]) / total.count)
+        return float(np.mean(np.diag(total.scatter)[: -self.outputs]) / total.rows)
 
 
 def predict_ridge(x: np.ndarray, y: np.ndarray, test: np.ndarray, ridge: float) -> np.ndarray:
@@ -231,7 +231,7 @@ def predict_ridge(x: np.ndarray, y: np.ndarray, test: np.ndarray, ridge: float) 
             Moments.of(np.hstack([x[rows], y[rows]]).astype(np.float64, copy=False))
             for rows in blocks
         )
-        level = ridge * np.mean(np.diag(moments.scatter)[:features]) / moments.count
+        level = ridge * float(np.mean(np.diag(moments.scatter)[:features])) / moments.rows
         w, intercept = _fit(moments, y.shape[1], level)
         return x[test] @ w + intercept
     mean_x, mean_y = x[train].mean(axis=0, dtype=np.float64), y[train].mean(axis=0)
@@ -261,7 +261,7 @@ def _fit(moments: Moments, outputs: int, level: float) -> tuple[np.ndarray, np.n
     """Returns W^T (F, L) and b (L,) for moments of (h, y), at lambda = level times the rows."""
     mean_h, mean_y = np.split(moments.mean, [-outputs])
     gram, cross = np.split(moments.scatter[:-outputs], [-outputs], axis=1)
-    w = _solve(gram, cross, level * moments.count, moments.count * (mean_h @ mean_h))
+    w = _solve(gram, cross, level * moments.rows, moments.rows * (mean_h @ mean_h))
     return w, mean_y - mean_h @ w
 
 
@@ -285,4 +285,4 @@ def _squared_error(moments: Moments, w: np.ndarray, intercept: np.ndarray) -> fl
     project = np.vstack([-w, np.eye(len(intercept))])
     mean = moments.mean @ project - intercept
     spread = np.sum(project * (moments.scatter @ project))
-    return float(spread + moments.count * (mean @ mean))
+    return float(spread + moments.rows * (mean @ mean))

@@ -183,7 +183,7 @@ def accuracy_chart(report: dict) -> Block:
         for name, entry in report[level].items()
         if entry["accuracy"] is not None
     }
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "name": readable(name),
             "entry": entry_of(report, level, name),

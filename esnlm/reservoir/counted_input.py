@@ -94,8 +94,8 @@ def counted_columns(
         tokens = slice(first, min(vocab_size, first + step))
         columns = _sum_columns(weights[tokens], random)  # (tokens, N) y
         is_unknown = ~columns.any(axis=1)
-        own = random[tokens][is_unknown]
-        columns[is_unknown] = own if isinstance(own, np.ndarray) else own.toarray()
+        drawn = random[tokens][is_unknown]
+        columns[is_unknown] = drawn if isinstance(drawn, np.ndarray) else drawn.toarray()
         if reached < units:
             order = np.argpartition(np.abs(columns), units - reached - 1, axis=1)
             known = np.flatnonzero(~is_unknown)  # Random columns keep their sparsity.

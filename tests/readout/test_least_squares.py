@@ -51,7 +51,7 @@ def test_the_penalty_and_the_moments_are_those_of_rows_that_a_fit_has_not_seen()
         errors.append(np.square(found - Y).sum())
         m = np.hstack([found, Y])
         moments = summed().held_out_moments(penalty)
-        assert moments.count == 300
+        assert moments.rows == 300
         np.testing.assert_allclose(moments.mean, m.mean(axis=0), rtol=1e-10)
         np.testing.assert_allclose(moments.scatter, 300 * np.cov(m.T, bias=True), rtol=1e-8)
     assert summed(penalties=penalties).solve().penalty == penalties[int(np.argmin(errors))]
@@ -61,13 +61,13 @@ def test_the_penalty_and_the_moments_are_those_of_rows_that_a_fit_has_not_seen()
 def test_moments_do_not_depend_on_the_pieces(pieces):
     rows = np.hstack([H, Y])
     moments = reduce(Moments.merge, summed(pieces).parts)
-    assert moments.count == 300
+    assert moments.rows == 300
     np.testing.assert_allclose(moments.mean, rows.mean(axis=0), rtol=1e-14)
     deviations = (rows - rows.astype(np.longdouble).mean(axis=0)).astype(float)
     # A float64 deviation is exact to 1e-16 times its row.
     rounding = 1e-16 * np.abs(rows).max() * np.abs(deviations).max() * 300
     np.testing.assert_allclose(moments.scatter, deviations.T @ deviations, rtol=0, atol=rounding)
-    assert [part.count for part in summed(pieces).parts] == [64, 64, 64, 64, 44]
+    assert [part.rows for part in summed(pieces).parts] == [64, 64, 64, 64, 44]
 
 
 @pytest.mark.parametrize("value", [0.1, np.linspace(0, 1, 9)[:, None] * 1e-16 + 0.1])
@@ -108,7 +108,7 @@ def test_without_a_fold_to_hold_out_the_largest_penalty_is_chosen(rows, seed):
     np.testing.assert_allclose(
         H[:rows] @ w.T + intercept, np.tile(Y[:rows].mean(axis=0), (rows, 1)), rtol=1e-6
     )
-    assert sums.held_out_moments(1.0).count == rows
+    assert sums.held_out_moments(1.0).rows == rows
 
 
 def test_each_four_sequences_are_in_four_folds_and_those_of_a_series_are_merged_when_another_begins():
@@ -120,4 +120,4 @@ def test_each_four_sequences_are_in_four_folds_and_those_of_a_series_are_merged_
             sums.add(H[row : row + 1], Y[row : row + 1], begins=row == 0)
         counts[fold] += lengths[i]
         if i:
-            assert [part.count for part in sums.parts] == counts.tolist()
+            assert [part.rows for part in sums.parts] == counts.tolist()

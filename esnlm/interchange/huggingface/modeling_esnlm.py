@@ -3,12 +3,10 @@
 `esnlm export` copies this file next to the weights. It only needs torch (2.5 or later) and
 transformers (4.51 or later). esnlm does not import it.
 
-    esn     h' = (1 - alpha a) * h + a * f(W_rec h + W_in u)             the state of a reservoir,
-    of one layer or several
-            x' = (1 - alpha a) * x + a * (W_rec r + W_in u), r = f(x)    the same by the update rule
-            leaky_membrane
+    esn     h' = (1 - alpha a) * h + a * f(W_rec h + W_in u)
+            x' = (1 - alpha a) * x + a * (W_rec r + W_in u), r = f(x)    with leaky_membrane
     lstm    the equations of torch.nn.LSTM
-    o = W_out h + b_out, or o = A B h + b_out                            the readout of all families
+    o       W_out h + b_out, or A B h + b_out, in all families
 
 W_rec, W_in and the leaks of a reservoir are buffers, which no optimizer trains; W_in of an ESN+i is
 a parameter. The token `<|endoftext|>`, which precedes every sentence in training, resets the state,
