@@ -69,11 +69,12 @@ from esnlm.machine.mesh import REPLICATED, make_mesh
 from esnlm.machine.placement import BY_SLOT, BY_TOKEN, BY_UNIT, Placement, rows_on
 from esnlm.models.base import READOUT_ARRAYS
 from esnlm.models.devices import choose_compute
-from esnlm.training import config_io, end_to_end, precomputed
+from esnlm.training import config_io, inputs
 from esnlm.training.batches import Batch
 from esnlm.training.config import Experiment
 from esnlm.training.gradient import GradientTrainer
-from esnlm.training.update import Inputs, Updates
+from esnlm.training.inputs import Inputs
+from esnlm.training.update import Updates
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 MODELS = {  # name: configuration and settings
@@ -204,7 +205,7 @@ class Absent(Placement):
 class NoText(Inputs):
     """The inputs of updates, without sentences."""
 
-    load = batches = stream = None
+    batches = end_update = stream = None
 
 
 class Model:
@@ -264,7 +265,7 @@ class Model:
         key = self.shapes(jax.eval_shape(lambda: dropout.epoch_key(0, 0)))
         if config.precomputed_width:
             trunk = self.model.trunk
-            forward = partial(precomputed.forward, trunk=trunk, placement=placement)
+            forward = partial(inputs.gather_features, trunk=trunk, placement=placement)
             chunk_tokens = compute.chunk_tokens
             buffer = self.buffer(
                 config.precomputed_width, BY_UNIT if placement.by_unit else BY_DEVICE
@@ -273,7 +274,7 @@ class Model:
             batch = self.packed(FIRST_TARGETS)._replace(inputs=buffer)
         else:
             graphdef, *(_, frozen) = nnx.split(self.model, nnx.Param, ...)
-            forward = partial(end_to_end.forward, graphdef=graphdef, placement=placement)
+            forward = partial(inputs.run_model, graphdef=graphdef, placement=placement)
             chunk_tokens = None
             shape = LENGTH, math.lcm(SLOTS, self.devices)
             read = (
@@ -284,7 +285,7 @@ class Model:
         batch = batch._replace(key=key if config.dropout else None)
         size = CorpusSize(0, 0, placement.vocab_size)
         optimizer = GradientTrainer(training, config, None, size).optimizer
-        inputs = NoText(
+        no_text = NoText(
             model=self.model,
             compute=compute,
             seed=0,
@@ -307,7 +308,7 @@ class Model:
             / (mesh.shape["vocabulary"] if (mesh := placement.mesh) else 1)
         )
         least += own_bytes(self.params.get("readout", {}).get("a", ()))
-        function = Updates(inputs, optimizer, np.ones(1), training.on_nonfinite)._update
+        function = Updates(no_text, optimizer, np.ones(1), training.on_nonfinite)._update
         active, rates = self.array(dtype=bool), self.array(UPDATES)
         return (
             function.trace(self.params, state, active, rates, self.shapes(frozen), batch),

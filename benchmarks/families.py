@@ -46,11 +46,10 @@ from esnlm.models.devices import choose_compute, find_machine, placement_of
 from esnlm.training import config_io
 from esnlm.training.batches import EpochPlan, plan_epoch
 from esnlm.training.config import Experiment, TrainingConfig
-from esnlm.training.end_to_end import TokenInputs
 from esnlm.training.gradient import GradientTrainer
+from esnlm.training.inputs import PrecomputedInputs, TokenInputs
 from esnlm.training.optimizer import learning_rates
-from esnlm.training.precomputed import PrecomputedInputs
-from esnlm.training.run import has_large_arrays
+from esnlm.training.run import needs_one_heap
 from esnlm.training.update import Updates
 
 if measure.torch is not None:
@@ -259,7 +258,7 @@ class Family:
         self, experiment: Experiment, text: Text, window_tokens: int, vocab_size: int, count: int
     ):
         training, config = experiment.training, experiment.model
-        measure.set_up(one_heap=has_large_arrays(experiment, vocab_size))  # as in `esnlm train`
+        measure.set_up(one_heap=needs_one_heap(experiment, vocab_size))  # as in `esnlm train`
         compute = choose_compute(experiment.compute, config, jax.default_backend())
         compute = dataclasses.replace(compute, window_tokens=window_tokens)
         frozen, _ = config.initialize_frozen(vocab_size, 0, text.store)
@@ -270,7 +269,7 @@ class Family:
         self.text, self.params = text, placement.shard(model.params)
         self.state = optimizer.init(self.params)
         self.ahead = config.precomputed_width > 0
-        make = partial(PrecomputedInputs, reads_next=False) if self.ahead else TokenInputs
+        make = PrecomputedInputs if self.ahead else TokenInputs
         self.inputs = make(
             model=model.for_device(compute),
             compute=compute,
@@ -279,6 +278,7 @@ class Family:
             epochs=text.epochs,
             placement=placement,
         )
+        self.inputs.following = {}  # no reading of other windows while updates are timed
         rates = learning_rates(training, len(words), words)
         self.updates = Updates(self.inputs, optimizer, rates, training.on_nonfinite)
         self.load(0)
@@ -300,7 +300,7 @@ class Family:
     def load(self, i: int) -> None:
         """Loads window i: computes the features ahead, if any, and packs the targets."""
         epoch, window = self.text.windows[i]
-        self.inputs.load(epoch, window)
+        self.inputs.load_window(epoch, window)
         if self.ahead:
             self.inputs.features.block_until_ready()
 

@@ -24,7 +24,7 @@ from esnlm.features import batching
 from esnlm.machine import compilation_cache
 from esnlm.machine.host import return_freed_memory
 from esnlm.reports import plots
-from esnlm.training import batches, end_to_end
+from esnlm.training import batches, inputs
 from tests import peers
 from tests.golden import small
 
@@ -73,7 +73,7 @@ def one_size_of_updates():
     compilation."""
     with pytest.MonkeyPatch.context() as here:
         here.setitem(batches.COMPILATION, "cpu", batches.COMPILATION["gpu"])
-        here.setitem(end_to_end.ROW_SIZES_A_DOUBLING, "cpu", 1)
+        here.setitem(inputs.ROW_SIZES_A_DOUBLING, "cpu", 1)
         here.setattr(batching, "FEWEST_STEPS", 24)
         yield
 

@@ -104,7 +104,7 @@ def train(
         allow_change,
         show_results=show_results,
         listeners=[call_back] if callbacks else (),
-        ends_process=False,
+        owns_process=False,
     )
     if status == INTERRUPTED and not stopped:
         raise KeyboardInterrupt(f"{settings.run}: stopped; the same call resumes it")

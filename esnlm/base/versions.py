@@ -12,6 +12,22 @@ def version(package: str) -> str:
     return ESNLM if package == "esnlm" else metadata.version(package)
 
 
+def versions() -> dict[str, str]:
+    """Returns the versions of Python and of packages that may affect results."""
+    packages = (
+        "esnlm",
+        "jax",
+        "jaxlib",
+        "flax",
+        "optax",
+        "orbax-checkpoint",
+        "numpy",
+        "scipy",
+        "tiktoken",
+    )
+    return {"python": platform.python_version()} | {name: version(name) for name in packages}
+
+
 def provenance(command: str | None, *packages: str) -> dict:
     """Returns the command (None in Python), the machine, and versions, also of `packages`."""
     import jax

@@ -60,15 +60,15 @@ def run(args: argparse.Namespace) -> None:
     """
     from esnlm import loaded_run
     from esnlm.base.screen import Screen
+    from esnlm.base.versions import versions
     from esnlm.diagnosis import measures
-    from esnlm.machine.compute import backend
+    from esnlm.machine.compute import backend, describe_device
     from esnlm.reports import plots
     from esnlm.reports.figures import diagnosis_rows
     from esnlm.reports.report import Report
     from esnlm.reservoir import weights
     from esnlm.runs.directory import RunDirectory
     from esnlm.training import config_io
-    from esnlm.training.summary import describe_device, versions
 
     if args.config is None and args.overrides:
         raise InputError(f"{' '.join(args.overrides)}: settings need --config; a run has its own")

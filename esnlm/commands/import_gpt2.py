@@ -23,15 +23,15 @@ ARGUMENTS = [
 
 def run(args: argparse.Namespace) -> None:
     """Writes the run directory, completely or not at all."""
+    from esnlm.base.versions import versions
     from esnlm.data.sources import ImportedData
-    from esnlm.machine.compute import backend
+    from esnlm.machine.compute import backend, describe_device
     from esnlm.models.devices import Machine
     from esnlm.models.huggingface import read_gpt2
     from esnlm.runs import checkpoint
     from esnlm.runs.directory import RunDirectory
     from esnlm.training import config_io
     from esnlm.training.config import Experiment, hash_settings, resolved
-    from esnlm.training.summary import describe_device, versions
 
     if args.out.exists() and (not args.out.is_dir() or any(args.out.iterdir())):
         raise InputError(f"{args.out}: exists; name another run directory with --out")

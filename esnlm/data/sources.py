@@ -26,6 +26,15 @@ class CorpusSize(NamedTuple):
     predicted_tokens: int
     vocab_size: int
 
+    @classmethod
+    def of(cls, text: TokenStore, vocab_size: int) -> "CorpusSize":
+        """Returns the size of a text. The first token of each sentence is not predicted."""
+        return cls(len(text), len(text.tokens) - len(text), vocab_size)
+
+    @property
+    def tokens(self) -> int:
+        return self.sentences + self.predicted_tokens
+
 
 @dataclass(frozen=True)
 class DataSource(ABC):
@@ -127,8 +136,7 @@ class StoreData(DataSource):
 
     def size(self) -> CorpusSize:
         store, _ = self.prepared_stores()
-        vocab_size = store.manifest["tokenizer"]["vocab_size"]
-        return CorpusSize(len(store), len(store.tokens) - len(store), vocab_size)
+        return CorpusSize.of(store, store.manifest["tokenizer"]["vocab_size"])
 
     def tokenizer(self) -> Tokenizer:
         return self.prepared_stores()[0].tokenizer()

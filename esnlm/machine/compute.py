@@ -5,8 +5,10 @@ from typing import Literal, NamedTuple
 
 import jax
 
+from esnlm.base import processes
 from esnlm.base.errors import InputError
 from esnlm.base.settings import Count, settings
+from esnlm.machine.host import available_cores
 
 # On a CPU the states should stay in the cache while W_rec streams past them. Fastest per slot in
 # measurements up to N = 65,536.
@@ -68,6 +70,20 @@ def backend() -> str:
         raise InputError(
             f"JAX_PLATFORMS is {platforms}: no such device is available{reason}"
         ) from None
+
+
+def describe_device() -> dict[str, str | int]:
+    """Returns the device of the computation; the cores are those that JAX may use."""
+    device = jax.devices()[0]
+    description = {
+        "platform": device.platform,
+        "kind": device.device_kind,
+        "count": jax.device_count(),
+        "cores": available_cores(),
+    }
+    if processes.count() > 1:
+        description["processes"] = processes.count()
+    return description
 
 
 class SparseMatrix(NamedTuple):

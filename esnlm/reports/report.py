@@ -19,8 +19,8 @@ from esnlm.base.files import (
     write_files,
     writing,
 )
-from esnlm.base.versions import provenance
-from esnlm.training.summary import describe_device, versions
+from esnlm.base.versions import provenance, versions
+from esnlm.machine.compute import describe_device
 
 Table: TypeAlias = tuple[list[str], list[list[str]]]  # header and rows
 

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -135,9 +135,8 @@ def _ending_sentences(
 
 def plan_of(experiment: ResolvedExperiment, store: TokenStore, epoch: int) -> EpochPlan:
     """Returns the plan of an epoch of a run by gradients."""
-    training, compute = experiment.training, experiment.compute
+    training, compute = cast(TrainingConfig, experiment.training), experiment.compute
     bptt_length, seed = experiment.data.document_chunk, experiment.seed
-    assert isinstance(training, TrainingConfig)
     size, window_tokens, order = training.batch_size, compute.window_tokens, training.order
     if bptt_length is None:
         return plan_epoch(store.lengths, seed, epoch, size, window_tokens, order)
@@ -201,7 +200,7 @@ class UpdateShapes(NamedTuple):
 
 
 def update_shapes(
-    epochs: list[EpochPlan], window_tokens: int, shares_first_row: bool, backend: str
+    epochs: list[EpochPlan], window_tokens: int, shared_first: bool, backend: str
 ) -> UpdateShapes:
     """Returns the shapes of all updates of some epochs, without those that are split.
 
@@ -213,11 +212,11 @@ def update_shapes(
         for predictions, update in zip(epoch.predictions, epoch.updates, strict=True)
     )
     rows = [
-        (row_count(predictions, sentences, shares_first_row), count)
+        (row_count(predictions, sentences, shared_first), count)
         for (predictions, sentences), count in sizes.items()
         if predictions <= window_tokens
     ]
-    most_first_targets = max(sentences - 1 for _, sentences in sizes) if shares_first_row else 0
+    most_first_targets = max(sentences - 1 for _, sentences in sizes) if shared_first else 0
     buckets = choose_buckets(rows or [(1, 1)], COMPILATION.get(backend, COMPILATION["gpu"]))
     return UpdateShapes(buckets, most_first_targets)
 
@@ -248,9 +247,9 @@ def choose_buckets(rows: list[tuple[int, int]], compilation: float) -> tuple[int
     return least[-1][1]
 
 
-def row_count(predictions: int, sentences: int, shares_first_row: bool) -> int:
+def row_count(predictions: int, sentences: int, shared_first: bool) -> int:
     """Returns the rows of features for the predictions: one each, or one for all first ones."""
-    return predictions - (sentences - 1 if shares_first_row else 0)
+    return predictions - (sentences - 1 if shared_first else 0)
 
 
 def bucket_size(rows: int, per_doubling: int = 32) -> int:
@@ -295,9 +294,9 @@ def pack_targets(
         most_first_targets: S. Unless it is 0, all sentences share the first row of the first one.
     """
     # The first predictions of all sentences but the first use the row of the first sentence.
-    shares_row = np.zeros(sentences.predictions(), bool)
+    uses_first_row = np.zeros(sentences.predictions(), bool)
     if most_first_targets:
-        shares_row[np.cumsum([len(target) for target in sentences.targets])[:-1]] = True
+        uses_first_row[np.cumsum([len(target) for target in sentences.targets])[:-1]] = True
     targets = np.concatenate(sentences.targets)
     weights = np.full(len(targets), 1 / predictions)
 
@@ -305,12 +304,12 @@ def pack_targets(
         return np.pad(values, (0, length - len(values))).astype(dtype)
 
     return Batch(
-        pad(np.concatenate(rows)[~shares_row], np.int32, size),
-        pad(targets[~shares_row], np.int32, size),
-        pad(weights[~shares_row], np.float32, size),
-        pad(np.concatenate(sentences.corpus_positions)[~shares_row], np.uint32, size),
-        pad(targets[shares_row], np.int32, most_first_targets),
-        pad(weights[shares_row], np.float32, most_first_targets),
+        pad(np.concatenate(rows)[~uses_first_row], np.int32, size),
+        pad(targets[~uses_first_row], np.int32, size),
+        pad(weights[~uses_first_row], np.float32, size),
+        pad(np.concatenate(sentences.corpus_positions)[~uses_first_row], np.uint32, size),
+        pad(targets[uses_first_row], np.int32, most_first_targets),
+        pad(weights[uses_first_row], np.float32, most_first_targets),
     )
 
 

@@ -1,7 +1,6 @@
 """Training by gradients: resume, features, update, logging, checkpoint, validation."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,32 +9,37 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from flax import serialization
 
 from esnlm.base import processes
 from esnlm.base.console import spinner, warn
 from esnlm.data.sources import CorpusSize
 from esnlm.data.store import TokenStore
-from esnlm.evaluation.likelihood import Likelihood
-from esnlm.models.base import LanguageModel, ModelConfig
+from esnlm.models.base import ModelConfig
 from esnlm.models.devices import Machine
 from esnlm.runs import checkpoint
 from esnlm.training import batches
 from esnlm.training.config import TrainingConfig
-from esnlm.training.end_to_end import TokenInputs
+from esnlm.training.inputs import Inputs, PrecomputedInputs, TokenInputs
 from esnlm.training.log import TrainingLog
 from esnlm.training.optimizer import (
+    Due,
     Schedule,
-    evaluated,
+    averaged_params,
     learning_rates,
     make_optimizer,
-    not_reached,
-    steps_at_words,
+    steps_at_word_counts,
+    unreached_settings,
 )
-from esnlm.training.precomputed import PrecomputedInputs
-from esnlm.training.state import TrainState, restore_newest, save_state, with_moments
+from esnlm.training.state import (
+    TrainState,
+    carry_like,
+    from_checkpoint,
+    restore_newest,
+    save_state,
+    with_moments,
+)
 from esnlm.training.trainer import FLOAT, Monitor, Needs, Session, Trainer
-from esnlm.training.update import Inputs, Updates
+from esnlm.training.update import Outcome, Updates
 
 NAMES = {"adamw": "AdamW", "sgd": "SGD"}
 
@@ -46,7 +50,8 @@ class GradientTrainer(Trainer):
 
     training: TrainingConfig
     model: ModelConfig
-    chunk: int | None  # tokens of a document in an update; None: each sentence is independent
+    # tokens of each document stream in an update; None: sentences are independent
+    bptt_length: int | None
     size: CorpusSize  # of the training text
 
     @cached_property
@@ -59,24 +64,23 @@ class GradientTrainer(Trainer):
     @property
     def updates_per_epoch(self) -> int:
         sentences, batch_size = self.size.sentences, self.training.batch_size
-        if self.chunk is None:
+        if self.bptt_length is None:
             return math.ceil(sentences / batch_size)
-        tokens = sentences + self.size.predicted_tokens
-        return math.ceil(math.ceil(tokens / batch_size) / self.chunk)
+        return math.ceil(math.ceil(self.size.tokens / batch_size) / self.bptt_length)
 
     def plan(self, machine: Machine) -> Needs:
         training, method = self.training, NAMES[self.training.optimizer]
         updates = training.epochs * self.updates_per_epoch
-        unit = "sentences" if self.chunk is None else f"chunks of {self.chunk} tokens"
+        unit = "sentences" if self.bptt_length is None else f"chunks of {self.bptt_length} tokens"
         trainable = self.model.expected_counts(self.size.vocab_size).trainable
         on_device = trainable // machine.devices
         return Needs(
             method=method,
             work={"updates": f"{updates:,} of {training.batch_size} {unit}, by {method}"},
             updates=updates,
-            trained=FLOAT * on_device + saved_bytes(training, on_device),
-            checkpoint=saved_bytes(training, trainable),
-            checkpoints=training.checkpoints_at_once,
+            trained_bytes=FLOAT * on_device + saved_bytes(training, on_device),
+            checkpoint_bytes=saved_bytes(training, trainable),
+            checkpoints_at_once=training.checkpoints_at_once,
         )
 
     @spinner("opening the state")
@@ -97,117 +101,10 @@ class GradientTrainer(Trainer):
         if processes.is_rank0():  # A kill may have cut the last pruning short.
             keep, best_step = self.training.keep_checkpoints, counters.get("best_step")
             checkpoint.prune(directory.checkpoints, keep, best_step)
-        optimizer_state = arrays["optimizer"]
-        if "average" in arrays:
-            optimizer_state = optimizer_state | {"average": arrays["average"]}
-        return TrainState(
-            params=placement.shard(arrays["params"]),
-            optimizer=placement.shard(serialization.from_state_dict(fresh, optimizer_state)),
-            carry=arrays.get("carried"),
-            **counters,
-        )
+        return from_checkpoint(arrays, counters, fresh, placement)
 
     def run(self, session: Session, state: TrainState, monitor: Monitor) -> bool:
-        training, text = self.training, session.corpus.train
-        model = session.model.for_device(session.settings.compute)
-
-        # 1. Resume. The seed decides the sentences of every update, so the state's step gives the
-        # position in the run.
-        epochs = [
-            batches.plan_of(session.settings, text, epoch) for epoch in range(training.epochs)
-        ]
-        words = np.concatenate([_words_of_updates(text, epoch) for epoch in epochs])
-        for line in not_reached(training, words):
-            warn(line)
-        schedule = Schedule(
-            len(epochs[0].predictions),
-            training.log_every,
-            training.checkpoint_every,
-            permanent=steps_at_words(words, training.checkpoint_words),
-            validate_every=training.validate_every,
-        )
-        inputs = self._make_inputs(session, model, epochs)
-        if state.carry is not None:
-            inputs.carry = serialization.from_state_dict(inputs.carry, state.carry)
-        rates = learning_rates(training, len(words), words)
-        updates = Updates(inputs, self.optimizer, rates, training.on_nonfinite)
-        stops_at_nonfinite = training.on_nonfinite == "stop"
-
-        def validate() -> bool:
-            """Returns whether the run is finished after a validation of the current state."""
-            params = evaluated(state.params, state.optimizer)
-            epoch = (state.step - 1) // schedule.updates_per_epoch + 1
-            readout = session.placement.mask_padding_logits(model.readout_arrays(params))
-            stream = inputs.stream(params)
-            is_complete = monitor.validate(session, stream, readout, state.step, epoch)
-            return is_complete and self._is_finished(state, len(words), monitor.validation)
-
-        # The previous process may have been killed right after its last checkpoint. If the run had
-        # stopped at a nonfinite update, its summary was not written. If a validation was due, it
-        # may not have been logged, and its outcome is not in the checkpoint. Both need the
-        # validation, so it is computed again.
-        if self._has_stopped(state) or schedule.due(state.step).validation:
-            is_finished = validate()
-            if is_finished or monitor.interruption:
-                return is_finished
-
-        predictions = sum(int(epoch.predictions.sum()) for epoch in epochs)
-        log = TrainingLog(
-            state,
-            monitor.metrics,
-            training.epochs,
-            schedule.updates_per_epoch,
-            predictions,
-            stops_at_nonfinite,
-        )
-        window: tuple[int, range] | None = None
-        for next_window, u in _remaining(epochs, state.step):
-            if monitor.profile.is_due(state.step):
-                log.flush()
-                with log.paused():
-                    monitor.profile.switch()
-
-            # 2. Features: for a window of updates at once, if they are frozen.
-            if next_window != window:
-                window = next_window
-                inputs.load(*window)
-
-            # 3. Update: dispatched to the device without waiting.
-            number, in_window = window
-            state.params, state.optimizer, outcome = updates.run(
-                state.params, state.optimizer, u - in_window.start
-            )
-            state.carry = inputs.carry
-            state.tokens += int(epochs[number].predictions[u])
-            state.words += int(words[state.step])
-            state.step += 1
-
-            # 4. Logging of finished updates. Several processes must learn of a stop after the same
-            # update.
-            due = schedule.due(state.step)
-            log.push(outcome, due.log)
-            is_interrupted = bool(monitor.interruption)
-            if due.checkpoint or is_interrupted or (stops_at_nonfinite and processes.count() > 1):
-                log.flush()
-
-            # 5. Checkpoint.
-            if log.stopped:
-                due = schedule.due(state.step)  # the step is that of the skipped update
-            if due.checkpoint or is_interrupted or log.stopped:
-                log.flush()
-                keep = training.keep_checkpoints
-                save_state(state, session.placement, session.directory, keep, due.permanent)
-            if is_interrupted:
-                return False
-
-            # 6. Validation: every `validate_every` updates, at the end of each epoch, and if the
-            # run stops here. A listener may interrupt the run when it gets the validation.
-            if due.validation or log.stopped:
-                with log.paused():
-                    is_finished = validate()
-                if is_finished or monitor.interruption:
-                    return is_finished
-        return True
+        return TrainingLoop(self, session, state, monitor).run()
 
     def describe(self, state: TrainState) -> dict[str, Any]:
         training, length = self.training, self.updates_per_epoch
@@ -216,13 +113,13 @@ class GradientTrainer(Trainer):
         if remainder:
             figures["epochs"] = math.floor(1000 * state.step / length) / 1000
             figures["train_nll_of"] = f"{remainder:,} of the {length:,} updates of an epoch"
-        if self._has_stopped(state):
+        if self.has_stopped(state):
             figures["status"] = "diverged"
         if training.stop_after is not None:
             reason = "all epochs are done"
-            if self._has_stopped(state):
+            if self.has_stopped(state):
                 reason = "a loss or gradient was not finite"
-            elif state.validations_since_best >= training.stop_after:
+            elif self.ends_early(state):
                 count = state.validations_since_best
                 reason = f"{count} validations without a new best (training.stop_after)"
             figures["ended_because"] = reason
@@ -231,31 +128,14 @@ class GradientTrainer(Trainer):
             figures["evaluated"] = f"averaged weights (training.ema {training.ema})"
         return figures
 
-    def _make_inputs(
-        self, session: Session, model: LanguageModel, epochs: list[batches.EpochPlan]
-    ) -> Inputs:
-        make = PrecomputedInputs if self.model.precomputed_width else TokenInputs
-        return make(
-            model=model,
-            compute=session.settings.compute,
-            seed=session.settings.seed,
-            store=session.corpus.train,
-            epochs=epochs,
-            placement=session.placement,
-        )
-
-    def _is_finished(self, state: TrainState, updates: int, validation: Likelihood | None) -> bool:
-        """Returns whether the run ends with a validation, which it records."""
-        training = self.training
-        if validation is not None and training.stop_after is not None:
-            # Process 0 decides by its value, since all must end together.
-            state.note_validation(processes.broadcast(validation.nll), training.stop_margin)
-            if state.validations_since_best >= training.stop_after:
-                return True
-        return state.step == updates or self._has_stopped(state)
-
-    def _has_stopped(self, state: TrainState) -> bool:
+    def has_stopped(self, state: TrainState) -> bool:
+        """Returns whether the run has ended at a nonfinite update."""
         return self.training.on_nonfinite == "stop" and state.skipped > 0
+
+    def ends_early(self, state: TrainState) -> bool:
+        """Returns whether the run ends since its validations have no new best any more."""
+        stop_after = self.training.stop_after
+        return stop_after is not None and state.validations_since_best >= stop_after
 
 
 def saved_bytes(training: TrainingConfig, trained: int) -> int:
@@ -265,16 +145,136 @@ def saved_bytes(training: TrainingConfig, trained: int) -> int:
     return FLOAT * (trained + sum(array.size for array in state if array.ndim))
 
 
-def _remaining(
-    epochs: list[batches.EpochPlan], step: int
-) -> Iterator[tuple[tuple[int, range], int]]:
-    """Yields the window, (epoch, its updates), and the number of each update after `step`."""
-    before = 0
-    for number, epoch in enumerate(epochs):
-        for window in epoch.windows:
-            for u in range(max(window.start, step - before), window.stop):
-                yield (number, window), u
-        before += len(epoch.predictions)
+class TrainingLoop:
+    """The updates of a run, from its state to its end or to an interruption.
+
+    The seed decides the sentences of every update, so the state's step is the position in the run.
+    """
+
+    def __init__(
+        self, trainer: GradientTrainer, session: Session, state: TrainState, monitor: Monitor
+    ) -> None:
+        self.trainer, self.session, self.state, self.monitor = trainer, session, state, monitor
+        training, text = trainer.training, session.corpus.train
+        self.model = session.model.for_device(session.settings.compute)
+        self.epochs = [
+            batches.plan_of(session.settings, text, epoch) for epoch in range(training.epochs)
+        ]
+        self.words = np.concatenate([_words_of_updates(text, epoch) for epoch in self.epochs])
+        for line in unreached_settings(training, self.words):
+            warn(line)
+        self.updates_per_epoch = len(self.epochs[0].predictions)
+        self.schedule = Schedule(
+            self.updates_per_epoch,
+            training.log_every,
+            training.checkpoint_every,
+            permanent=steps_at_word_counts(self.words, training.checkpoint_words),
+            validate_every=training.validate_every,
+        )
+        make = PrecomputedInputs if trainer.model.precomputed_width else TokenInputs
+        self.inputs: Inputs = make(
+            model=self.model,
+            compute=session.settings.compute,
+            seed=session.settings.seed,
+            store=text,
+            epochs=self.epochs,
+            placement=session.placement,
+        )
+        self.inputs.carry = carry_like(self.inputs.carry, state.carry)
+        rates = learning_rates(training, len(self.words), self.words)
+        self.updates = Updates(self.inputs, trainer.optimizer, rates, training.on_nonfinite)
+        self.stops_at_nonfinite = training.on_nonfinite == "stop"
+        self.log = TrainingLog(
+            state,
+            monitor.metrics,
+            training.epochs,
+            self.updates_per_epoch,
+            sum(int(epoch.predictions.sum()) for epoch in self.epochs),
+            self.stops_at_nonfinite,
+        )
+        self.window: tuple[int, range] | None = None  # the loaded one: its epoch and updates
+
+    def run(self) -> bool:
+        """Runs the remaining updates. Returns whether the run is finished, or was interrupted."""
+        # A validation runs after its checkpoint is saved. If the last process was killed in
+        # between, the validation is missing and is computed now. The same holds for a run that
+        # stopped at a nonfinite update.
+        due_validation = self.schedule.due(self.state.step).validation
+        while True:
+            if due_validation or self.trainer.has_stopped(self.state):
+                is_finished = self._validate()
+                # A listener may interrupt the run when it gets the validation.
+                if is_finished or self.monitor.interruption:
+                    return is_finished
+            self._switch_profile()
+            outcome = self._dispatch()
+            due, is_interrupted = self._settle(outcome)
+            if is_interrupted:
+                return False
+            due_validation = due.validation
+
+    def _switch_profile(self) -> None:
+        """Begins or ends the trace if that is due."""
+        if self.monitor.profile.is_due(self.state.step):
+            self.log.flush()
+            with self.log.paused():
+                self.monitor.profile.switch()
+
+    def _dispatch(self) -> Outcome:
+        """Dispatches the next update to the device, after the features of its window."""
+        state = self.state
+        epoch, u = divmod(state.step, self.updates_per_epoch)
+        if self.window is None or epoch != self.window[0] or u not in self.window[1]:
+            self.window = epoch, next(each for each in self.epochs[epoch].windows if u in each)
+            self.inputs.load_window(*self.window)
+        state.params, state.optimizer, outcome = self.updates.run(
+            state.params, state.optimizer, u - self.window[1].start
+        )
+        state.carry = self.inputs.carry
+        state.tokens += int(self.epochs[epoch].predictions[u])
+        state.words += int(self.words[state.step])
+        state.step += 1
+        return outcome
+
+    def _settle(self, outcome: Outcome) -> tuple[Due, bool]:
+        """Logs finished updates and saves a checkpoint if that is due.
+
+        Returns what is due after the last update, and whether the run is interrupted.
+        """
+        state, due = self.state, self.schedule.due(self.state.step)
+        self.log.push(outcome, due.log)
+        # Several processes must learn of a stop after the same update.
+        is_interrupted = bool(self.monitor.interruption)
+        together = self.stops_at_nonfinite and processes.count() > 1
+        if due.checkpoint or is_interrupted or together:
+            self.log.flush()
+        last = self.log.last_update
+        if last is not None:  # Later updates had no effect.
+            state.step, state.tokens, state.words = last.step, last.tokens, last.words
+            due = self.schedule.due(state.step)
+        if due.checkpoint or is_interrupted or last is not None:
+            keep = self.trainer.training.keep_checkpoints
+            directory, placement = self.session.directory, self.session.placement
+            save_state(state, placement, directory, keep, due.permanent)
+        return due, is_interrupted
+
+    def _validate(self) -> bool:
+        """Validates the model and records the outcome. Returns whether the run is finished."""
+        state, session, training = self.state, self.session, self.trainer.training
+        params = averaged_params(state.params, state.optimizer)
+        readout = session.placement.mask_padding_logits(self.model.readout_arrays(params))
+        epoch = (state.step - 1) // self.updates_per_epoch + 1
+        stream = self.inputs.stream(params)
+        with self.log.paused():
+            is_complete = self.monitor.validate(session, stream, readout, state.step, epoch)
+        if not is_complete:
+            return False
+        validation = self.monitor.validation
+        if validation is not None and training.stop_after is not None:
+            # All processes decide by the value of process 0.
+            state.note_validation(processes.broadcast(validation.nll), training.stop_margin)
+        is_last = state.step == len(self.words)
+        return is_last or self.trainer.has_stopped(state) or self.trainer.ends_early(state)
 
 
 def _words_of_updates(text: TokenStore, epoch: batches.EpochPlan) -> np.ndarray:

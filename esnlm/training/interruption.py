@@ -24,9 +24,9 @@ OTHERS = (signal.SIGHUP, signal.SIGUSR1)
 class Interruption:
     """True once the process was asked to stop, or once any process of the run was."""
 
-    def __init__(self, ends_process: bool = True) -> None:
+    def __init__(self, owns_process: bool = True) -> None:
         # at a second SIGINT; otherwise that raises KeyboardInterrupt
-        self.ends_process = ends_process
+        self.owns_process = owns_process
         self.requested = False
         self.must_wait = False
 
@@ -54,7 +54,7 @@ class Interruption:
         A second SIGINT ends the process at once.
         """
         if self.requested and number == signal.SIGINT:
-            if not self.ends_process:
+            if not self.owns_process:
                 raise KeyboardInterrupt
             os._exit(130)
         if number == signal.SIGHUP:
@@ -68,9 +68,9 @@ class Interruption:
 
 
 @contextlib.contextmanager
-def interruptible(ends_process: bool = True) -> Iterator[Interruption]:
+def interruptible(owns_process: bool = True) -> Iterator[Interruption]:
     """Handles SIGTERM, SIGINT and OTHERS in this context, which needs the main thread."""
-    interruption = Interruption(ends_process)
+    interruption = Interruption(owns_process)
     if threading.current_thread() is not threading.main_thread():
         yield interruption
         return

@@ -42,8 +42,8 @@ class TrainingLog:
     epochs: int
     updates_per_epoch: int
     tokens: int  # predicted tokens of the whole run
-    # Whether the run ends with the first skipped update. Later updates, which had no effect, are
-    # then discarded, and the state's step returns to that of the skipped update.
+    # Whether the run ends with the first skipped update, `last_update`. The outcomes of later
+    # updates, which had no effect, are then discarded.
     stops: bool
 
     def __post_init__(self) -> None:
@@ -51,7 +51,7 @@ class TrainingLog:
         self.began = time.monotonic() - self.state.seconds
         self.pace: float | None = None  # moving average of the seconds per update
         self.pending: deque[Pushed] = deque()
-        self.stopped = False  # whether a skipped update ends the run
+        self.last_update: Pushed | None = None  # the skipped update that ends the run
         self.warned = False
 
     def push(self, outcome: Outcome, log: bool) -> None:
@@ -70,7 +70,6 @@ class TrainingLog:
         """Waits for the device, so that the state's counters include its last update."""
         while self.pending:
             self._record(self.pending.popleft())
-        self.state.note_memory()
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -105,9 +104,8 @@ class TrainingLog:
         if update.log:
             self._write_line(update)
         if self.stops and not applied:
-            self.stopped = True
+            self.last_update = update
             self.pending.clear()
-            state.step, state.tokens, state.words = update.step, update.tokens, update.words
 
     def _write_line(self, update: Pushed) -> None:
         state, epoch = self.state, (update.step - 1) // self.updates_per_epoch + 1

@@ -185,13 +185,13 @@ class Schedule:
         return Due(validation or is_due(self.log_every), checkpoint, permanent, validation)
 
 
-def steps_at_words(words: np.ndarray, counts: Sequence[int]) -> set[int]:
+def steps_at_word_counts(words: np.ndarray, counts: Sequence[int]) -> set[int]:
     """Returns the steps at which a run reaches the word counts, given the words of each update."""
     read = np.cumsum(words, dtype=np.int64)
     return {1 + int(np.searchsorted(read, count)) for count in counts if count <= read[-1]}
 
 
-def not_reached(training: TrainingConfig, words: np.ndarray) -> list[str]:
+def unreached_settings(training: TrainingConfig, words: np.ndarray) -> list[str]:
     """Returns a line for each setting that does not fit the length of a run."""
     updates, read, lines = len(words), int(words.sum()), []
     for name, value, length in (
@@ -261,6 +261,6 @@ def averaged(
     return optax.GradientTransformationExtraArgs(init, update)
 
 
-def evaluated(params: Any, optimizer_state: Any) -> Any:
+def averaged_params(params: Any, optimizer_state: Any) -> Any:
     """Returns the arrays for evaluation: their average if there is one."""
     return optimizer_state.average if isinstance(optimizer_state, Averaged) else params

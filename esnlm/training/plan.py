@@ -50,12 +50,12 @@ def show(experiment: Experiment) -> int:
     parts = memory(settings, needs, machine, size.vocab_size)
     bound = "at least"
     # The activations of a transformer or a regression are not estimated.
-    if machine.backend == "cpu" and not needs.on_host and model.longest is None:
+    if machine.backend == "cpu" and not needs.host_bytes and model.longest is None:
         bound, parts = "about", parts | _process_memory(settings, size.vocab_size)
     listed = ", ".join(f"{name} {_spell(part)}" for name, part in parts.items())
     counts, frozen = model.expected_counts(size.vocab_size), model.frozen_bytes(size.vocab_size)
     disk, tokens = (
-        frozen + needs.checkpoints * needs.checkpoint,
+        frozen + needs.checkpoints_at_once * needs.checkpoint_bytes,
         training.epochs * size.predicted_tokens,
     )
     lines = {
@@ -68,16 +68,16 @@ def show(experiment: Experiment) -> int:
             f"{bound} {_spell(sum(parts.values()))}: {listed}"
         ),
         "disk": (
-            f"{_spell(disk)}: {needs.checkpoints} checkpoints of {_spell(needs.checkpoint)}, frozen"
-            f" {_spell(frozen)}"
+            f"{_spell(disk)}: {needs.checkpoints_at_once} checkpoints of"
+            f" {_spell(needs.checkpoint_bytes)}, frozen {_spell(frozen)}"
         ),
         "chosen for this device": (
             f"kernel {compute.kernel}, batch slots {compute.batch_slots},"
             f" window of {compute.window_tokens:,} tokens"
         ),
     }
-    if needs.on_host and machine.backend != "cpu":
-        lines["memory of the host"] = f"{_spell(needs.on_host)}: {needs.method}"
+    if needs.host_bytes and machine.backend != "cpu":
+        lines["memory of the host"] = f"{_spell(needs.host_bytes)}: {needs.method}"
     Screen().table([], list(lines.items()), align="l")
     return 0
 
@@ -96,7 +96,7 @@ def memory(
     rows = copies * (compute.window_tokens // devices + compute.batch_slots)
     parts = {
         "frozen": model.frozen_bytes(vocab_size),
-        f"trained with {needs.method}": needs.trained,
+        f"trained with {needs.method}": needs.trained_bytes,
         "features": FLOAT * model.precomputed_width * rows,
     }
     return {name: size for name, size in parts.items() if size}
@@ -115,8 +115,8 @@ def check_memory(
     if os.environ.get(SWITCH) == "off":
         return
     place, advice = "this machine", "a smaller model"
-    if needs.on_host:
-        available, parts = total_memory(), {f"training.kind {needs.method}": needs.on_host}
+    if needs.host_bytes:
+        available, parts = total_memory(), {f"training.kind {needs.method}": needs.host_bytes}
         advice = (
             "a smaller model.reservoir.state_size or training.held_out_tokens, training.kind"
             " gradient"

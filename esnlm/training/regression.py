@@ -65,10 +65,10 @@ class RegressionTrainer(Trainer):
             method=fitter.kind,
             work={"readout": fitter.description},
             updates=0,
-            trained=on_host if machine.backend == "cpu" else on_device,
-            checkpoint=fitter.sums_size(features, vocab_size) + readout,
-            checkpoints=2,  # the older one is deleted after the newer one is written
-            on_host=on_host,
+            trained_bytes=on_host if machine.backend == "cpu" else on_device,
+            checkpoint_bytes=fitter.sums_size(features, vocab_size) + readout,
+            checkpoints_at_once=2,  # the older one is deleted after the newer one is written
+            host_bytes=on_host,
         )
 
     def open(self, session: Session) -> TrainState:
@@ -143,7 +143,6 @@ class Fit:
         speed = state.tokens / state.seconds  # includes the time to make the readout
         figures = {"train_nll": state.train_nll, "tokens_per_second": speed} | state.regression
         self.monitor.metrics.write(step=state.step, tokens=state.tokens, **figures)
-        state.note_memory()
         save_state(state, self.placement, session.directory, keep=1)
         if processes.is_rank0():
             shutil.rmtree(session.directory.sums, ignore_errors=True)

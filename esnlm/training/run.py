@@ -17,9 +17,9 @@ from esnlm.base.remote import Upload, is_url
 from esnlm.data.corpus import Corpus, open_corpus
 from esnlm.data.sources import CorpusSize
 from esnlm.machine import mesh
-from esnlm.machine.compute import in_float32
+from esnlm.machine.compute import describe_device, in_float32
 from esnlm.machine.host import share_one_heap
-from esnlm.models.devices import find_machine, placement_of
+from esnlm.models.devices import Machine, find_machine, placement_of
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.trackers import Metrics, Trackers, find_tracker
@@ -28,39 +28,39 @@ from esnlm.training.interruption import Interruption, Profile, interruptible
 from esnlm.training.plan import check_memory, check_validation, trainer_of
 from esnlm.training.settings import decide
 from esnlm.training.state import TrainState, copy_parent, open_model
-from esnlm.training.summary import describe_device, summarize
+from esnlm.training.summary import summarize
 from esnlm.training.trainer import Monitor, Session, Trainer
 
-# bytes: heaps of threads other than the main one return larger blocks to the system
-LARGE = 64 << 20
+# glibc returns larger blocks of worker threads to the system at every use (machine/host.py).
+LARGE_BLOCK_BYTES = 64 << 20
 INTERRUPTED = processes.STOPPED  # exit status of a stopped run, which can be resumed
 
-Listener = Callable[[dict[str, Any]], Any]
+Listener = Callable[[dict[str, Any]], bool | None]
 ShowResults = Callable[[RunDirectory, Corpus, dict[str, Any]], Any]
 
 
 @in_float32
 def train_run(
     experiment: Experiment,
-    allowed: Sequence[str] = (),
+    allow_change: Sequence[str] = (),
     *,
     show_results: ShowResults | None = None,
     traced: range | None = None,
     listeners: Sequence[Listener] = (),
-    ends_process: bool = True,
+    owns_process: bool = True,
     upload: str | None = None,
 ) -> int:
     """Runs or resumes an experiment in its run directory.
 
     Args:
         experiment: the configuration, which names the run directory.
-        allowed: settings that may differ from those of the existing run (training/settings.py).
+        allow_change: settings that may differ from those of the existing run (training/settings.py).
         show_results: called with a finished run before its summary is written, so that a run which
             is killed in this call resumes here. None: print nothing.
         traced: the updates to profile, counted from 1; profiling does not change the result.
         listeners: called with the values of each line of metrics. One that returns True stops the
             run as SIGTERM does.
-        ends_process: whether the process exists for this run only, as in a command. Then a second
+        owns_process: whether the process exists for this run only, as in a command. Then a second
             SIGINT ends it at once, and the run may configure the process's memory.
         upload: a URL to which the run directory is copied after each checkpoint and at the end.
 
@@ -71,78 +71,88 @@ def train_run(
     Raises:
         InputError: the data, the configuration or the run directory is not usable.
     """
+    # Memory is configured before JAX starts its threads.
     with contextlib.suppress(InputError):  # opening the data raises it again
-        if ends_process and has_large_arrays(experiment, experiment.data.size().vocab_size):
+        if owns_process and needs_one_heap(experiment, experiment.data.size().vocab_size):
             share_one_heap()
-    arguments = flatten(as_dict(experiment)) | {"--allow-change": allowed, "--profile": traced}
+    # Every process must have the same arguments.
+    arguments = flatten(as_dict(experiment)) | {"--allow-change": allow_change, "--profile": traced}
     processes.check_same({name: str(value) for name, value in arguments.items()})
     if is_url(experiment.run):
         raise InputError(
             f"run is {experiment.run}: name a folder on this machine, and copy it with --upload URL"
         )
     folder = Path(experiment.run)
-    uploads = None if upload is None or not processes.is_rank0() else Upload(folder, upload)
-    directory = RunDirectory(folder, uploads)
+    uploader = None if upload is None or not processes.is_rank0() else Upload(folder, upload)
+    directory = RunDirectory(folder, uploader)
     try:
-        with interruptible(ends_process) as interruption, directory.locked():
-            opened = _open(experiment, directory, allowed)
-            is_finished = opened is None or _train(
-                *opened,
-                interruption=interruption,
-                profile=Profile(traced, directory.profile),
-                listeners=listeners,
-                show_results=show_results,
-            )
+        with interruptible(owns_process) as interruption, directory.locked():
+            machine = find_machine(experiment.model, experiment.compute)
+            is_finished = _report_if_finished(experiment, machine, directory, allow_change)
+            if not is_finished:
+                is_finished = _train(
+                    *_open(experiment, machine, directory, allow_change),
+                    interruption=interruption,
+                    profile=Profile(traced, directory.profile),
+                    listeners=listeners,
+                    show_results=show_results,
+                )
     except KeyboardInterrupt:  # before there was anything to save
         notice("stopped; the same command resumes")
         return INTERRUPTED
-    if uploads is not None:
-        uploads(last=True)
+    if uploader is not None:
+        uploader(last=True)
     return 0 if is_finished else INTERRUPTED
 
 
-def has_large_arrays(experiment: Experiment, vocab_size: int) -> bool:
-    """Returns whether updates allocate arrays above LARGE bytes, or differentiate through time."""
+def needs_one_heap(experiment: Experiment, vocab_size: int) -> bool:
+    """Returns whether updates allocate large blocks, or differentiate through time."""
     logits_bytes = 4 * experiment.compute.chunk_tokens * vocab_size
-    return not experiment.model.precomputed_width or logits_bytes > LARGE
+    return not experiment.model.precomputed_width or logits_bytes > LARGE_BLOCK_BYTES
 
 
-def _open(
-    experiment: Experiment, directory: RunDirectory, allowed: Sequence[str]
-) -> tuple[Session, Trainer, TrainState] | None:
-    """Begins or resumes a run: decides everything that stays, and restores the state.
-
-    Returns None if the run is finished, which it leaves unchanged. Process 0 begins and writes, and
-    the others resume from its files.
-    """
-    machine = find_machine(experiment.model, experiment.compute)
+def _report_if_finished(
+    experiment: Experiment, machine: Machine, directory: RunDirectory, allow_change: Sequence[str]
+) -> bool:
+    """Returns whether the run is finished, and then reports on it and leaves it unchanged."""
     summary = None
     if processes.is_rank0():
         directory.verify(*directory.initial_files, warn=warn)
         summary = directory.read_summary(warn)
-    is_finished = processes.broadcast(summary is not None)
+    if not processes.broadcast(summary is not None):
+        return False
+    with processes.rank0_first():
+        _, changes = decide(experiment, machine, directory, allow_change)
+    if summary is not None:
+        _show_finished(directory, summary, changes)
+    return True
+
+
+def _open(
+    experiment: Experiment, machine: Machine, directory: RunDirectory, allow_change: Sequence[str]
+) -> tuple[Session, Trainer, TrainState]:
+    """Begins a run or restores it from its files.
+
+    Process 0 writes the files; the others read them afterwards.
+    """
     with directory.begin():
         with processes.rank0_first():
-            settings, changes = decide(experiment, machine, directory, allowed)
-            if is_finished:
-                if summary is not None:
-                    _show_finished(directory, summary, changes)
-                return None
+            settings, changes = decide(experiment, machine, directory, allow_change)
             corpus = open_corpus(settings.data, settings.seed, directory, settings.model.longest)
             copy_parent(settings.parent, settings.model, corpus, directory)
-        text, vocab_size = corpus.train, corpus.tokenizer.vocab_size
-        size = CorpusSize(len(text), len(text.tokens) - len(text), vocab_size)
+        vocab_size = corpus.tokenizer.vocab_size
         check_validation(settings.training, corpus)
-        trainer = trainer_of(settings, size)
+        trainer = trainer_of(settings, CorpusSize.of(corpus.train, vocab_size))
         check_memory(settings, trainer.plan(machine), machine, vocab_size)
         with processes.rank0_first():
-            model = open_model(settings.model, vocab_size, settings.seed, directory, text)
+            model = open_model(settings.model, vocab_size, settings.seed, directory, corpus.train)
         if settings.parent.run is not None:
             initial, _ = checkpoint.restore(directory.initial)
             model = model.with_params(jax.tree.map(jnp.asarray, initial["params"]))
         placement = placement_of(settings.model, machine, vocab_size)
         session = Session(settings, machine, placement, directory, corpus, model)
         state = trainer.open(session)
+        # A manifest marks a begun run, so process 0 writes it once no process opens the run any more.
         processes.barrier()
         if processes.is_rank0() and not directory.manifest_file.exists():
             frozen_sha256 = checkpoint.metadata(directory.frozen).get("sha256")

@@ -40,7 +40,7 @@ class TrainState:
     optimizer: Any = ()  # optax's state; empty for a regression
     # of a regression under way; empty otherwise
     accumulators: Accumulators = field(default_factory=dict)
-    # state of the lanes of documents before the window or update to come; None: there are none
+    # document streams: the state to resume from (`Inputs.carry`); None: independent sentences
     carry: Any = None
 
     # The counters, saved in the metadata of a checkpoint:
@@ -223,6 +223,7 @@ def save_state(
     permanent: bool = False,
 ) -> None:
     """Saves the state as checkpoints/STEP and deletes the checkpoints that are no longer needed."""
+    state.note_memory()
     optimizer = placement.gather(state.optimizer)
     arrays = {
         "params": placement.gather(state.params),
@@ -240,3 +241,26 @@ def save_state(
             checkpoint.prune(directory.checkpoints, keep, state.best_step)
             if directory.upload is not None:
                 directory.upload()
+
+
+def from_checkpoint(
+    arrays: checkpoint.Arrays,
+    counters: dict[str, Any],
+    fresh: optax.OptState,
+    placement: Placement,
+) -> TrainState:
+    """Returns a state from what `save_state` saved; `fresh` is a new state of its optimizer."""
+    optimizer = arrays["optimizer"]
+    if "average" in arrays:
+        optimizer = optimizer | {"average": arrays["average"]}
+    return TrainState(
+        params=placement.shard(arrays["params"]),
+        optimizer=placement.shard(serialization.from_state_dict(fresh, optimizer)),
+        carry=arrays.get("carried"),
+        **counters,
+    )
+
+
+def carry_like(initial: Any, saved: Any) -> Any:
+    """Returns the saved carry of a checkpoint with the structure of the initial one, if any."""
+    return initial if saved is None else serialization.from_state_dict(initial, saved)

@@ -2,19 +2,15 @@
 
 import dataclasses
 import math
-import platform
 from typing import Any
 
-import jax
-
-from esnlm.base import processes
 from esnlm.base.console import spinner
-from esnlm.base.versions import version
+from esnlm.base.versions import versions
 from esnlm.data.corpus import Corpus, fingerprints
 from esnlm.data.sources import DataSource
 from esnlm.evaluation.likelihood import Likelihood, of_ngrams
 from esnlm.machine import mesh as meshes
-from esnlm.machine.host import available_cores
+from esnlm.machine.compute import describe_device
 from esnlm.models.ngrams import NgramModel
 from esnlm.training.config import hash_settings
 from esnlm.training.state import TrainState
@@ -94,33 +90,3 @@ def references(source: DataSource, corpus: Corpus) -> dict[str, float]:
         "bigram model": of_ngrams(bigram, store).nll,
         **source.reference_nlls(store, corpus.tokenizer),
     }
-
-
-def versions() -> dict[str, str]:
-    """Returns the versions of Python and of packages that may affect results."""
-    packages = (
-        "esnlm",
-        "jax",
-        "jaxlib",
-        "flax",
-        "optax",
-        "orbax-checkpoint",
-        "numpy",
-        "scipy",
-        "tiktoken",
-    )
-    return {"python": platform.python_version()} | {name: version(name) for name in packages}
-
-
-def describe_device() -> dict[str, str | int]:
-    """Returns the device of the computation; the cores are those that JAX may use."""
-    device = jax.devices()[0]
-    description = {
-        "platform": device.platform,
-        "kind": device.device_kind,
-        "count": jax.device_count(),
-        "cores": available_cores(),
-    }
-    if processes.count() > 1:
-        description["processes"] = processes.count()
-    return description

@@ -39,10 +39,10 @@ class Needs(NamedTuple):
     method: str  # its short name: AdamW, SGD, ridge, ...
     work: dict[str, str]  # its line in the table of `esnlm train --plan`
     updates: int  # of the whole run; 0 for a regression
-    trained: int  # on each device: the trained arrays with their gradient and optimizer state
-    checkpoint: int  # each checkpoint on disk
-    checkpoints: int  # number of checkpoints on disk at once
-    on_host: int = 0  # in the host's memory, for a regression
+    trained_bytes: int  # on each device: the trained arrays with their gradient and optimizer state
+    checkpoint_bytes: int  # of each checkpoint on disk
+    checkpoints_at_once: int  # maximum number on disk
+    host_bytes: int = 0  # memory of the host, for a regression
 
 
 @dataclass

@@ -8,7 +8,8 @@ from typing import Any
 
 from esnlm.base.errors import InputError
 from esnlm.base.files import spell_nonfinite, write_file, write_files, writing
-from esnlm.training.summary import describe_device, versions
+from esnlm.base.versions import versions
+from esnlm.machine.compute import describe_device
 from experiments.bottleneck.settings import CurvesSettings, OneStepSettings
 
 

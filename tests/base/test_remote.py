@@ -123,7 +123,7 @@ def test_an_outage_does_not_end_a_training_but_is_an_error_at_the_end(run, monke
 
 def test_a_training_is_uploaded_and_loaded_from_there(tmp_path):
     here = read(tmp_path, "here")
-    assert train_run(here, ends_process=False, upload=URL) == 0
+    assert train_run(here, owns_process=False, upload=URL) == 0
     one, other = esnlm.load(URL), esnlm.load(here.run)
     assert one.step == other.step
     assert all(np.array_equal(array, other.arrays()[name]) for name, array in one.arrays().items())
@@ -131,4 +131,4 @@ def test_a_training_is_uploaded_and_loaded_from_there(tmp_path):
     fsspec.filesystem("memory").put(str(store), "memory://runs/store", recursive=True)
     assert open_store("memory://runs/store").tokens_sha256 == open_store(store).tokens_sha256
     with pytest.raises(InputError, match="--upload URL"):
-        train_run(read(tmp_path, "here", "--run", URL), ends_process=False)
+        train_run(read(tmp_path, "here", "--run", URL), owns_process=False)

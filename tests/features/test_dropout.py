@@ -18,8 +18,7 @@ from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.training import batches
 from esnlm.training.config import Experiment, TrainingConfig
-from esnlm.training.end_to_end import TokenInputs
-from esnlm.training.precomputed import PrecomputedInputs
+from esnlm.training.inputs import PrecomputedInputs, TokenInputs
 from tests import deep_oracle, oracle
 from tests.models.update_gradient import features_of, loss_and_gradient
 from tests.training.test_precomputed import open_updates, run_all, start, store

@@ -20,7 +20,7 @@ from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir import cell
 from esnlm.reservoir.arrays import as_scipy
 from esnlm.reservoir.weights import ContinuousTime, ReservoirConfig
-from esnlm.training import batches, precomputed, update
+from esnlm.training import batches, inputs, update
 from tests import deep_oracle, oracle
 from tests.models.update_gradient import features_of
 
@@ -188,7 +188,7 @@ def assert_the_gradient_is_that_of_the_equations(model, frozen, expected_z=expec
     placement = Placement(None, V, V)
     loss_and_gradient = partial(
         update.loss_and_gradient,
-        forward=partial(precomputed.forward, trunk=device.trunk, placement=placement),
+        forward=partial(inputs.gather_features, trunk=device.trunk, placement=placement),
         placement=placement,
         precision="float32",
         dropout_rate=0.0,

@@ -16,7 +16,7 @@ from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.weights import ContinuousTime, ReservoirConfig
 from esnlm.training import batches
 from esnlm.training.config import Experiment
-from esnlm.training.end_to_end import TokenInputs
+from esnlm.training.inputs import TokenInputs
 from tests import oracle
 from tests.models.update_gradient import features_of, loss_and_gradient, packed_update
 from tests.training.test_precomputed import open_updates, run_all, start, store

@@ -7,7 +7,7 @@ from flax import nnx
 
 from esnlm.features.batching import pack_batch
 from esnlm.machine.placement import Placement
-from esnlm.training import batches, end_to_end, update
+from esnlm.training import batches, inputs, update
 
 
 def packed_update(texts):
@@ -28,7 +28,7 @@ def loss_and_gradient(model, steps, batch, key=None):
     placement = Placement(None, 1, 1)
     program = partial(
         update.loss_and_gradient,
-        forward=partial(end_to_end.forward, graphdef=graphdef, placement=placement),
+        forward=partial(inputs.run_model, graphdef=graphdef, placement=placement),
         placement=placement,
         precision=model.precision,
         dropout_rate=model.output_dropout,

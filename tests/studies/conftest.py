@@ -45,7 +45,7 @@ def asked(monkeypatch):
         if ending == "done":
             train, *score = commands
             experiment = config_io.read(train[2], train[3:])
-            assert train_run(experiment, show_results=show_results, ends_process=False) == 0
+            assert train_run(experiment, show_results=show_results, owns_process=False) == 0
             if score:
                 assert small.esnlm(*score[0]) == 0
         self.stopping = self.stopping or ending == "stopped"

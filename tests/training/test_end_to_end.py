@@ -19,9 +19,9 @@ from esnlm.models.gpt2 import GPT2Config
 from esnlm.models.lstm import LstmConfig
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.weights import ReservoirConfig
-from esnlm.training import batches, end_to_end
+from esnlm.training import batches, inputs
 from esnlm.training.config import Experiment, TrainingConfig
-from esnlm.training.end_to_end import TokenInputs
+from esnlm.training.inputs import TokenInputs
 from tests import oracle
 from tests.training.test_precomputed import (
     BAD,
@@ -163,9 +163,7 @@ def test_padding_of_long_sentences_is_bounded_by_chunk_tokens(monkeypatch):
     run_all(updates, *begin, epochs)
     assert [slots for slots, _ in sizes] == [2, 2]
     for device, multiple in (("cpu", 1), ("gpu", 4)):
-        monkeypatch.setattr(
-            updates.inputs, "slots_multiple", end_to_end.SLOTS_MULTIPLE.get(device, 8)
-        )
+        monkeypatch.setattr(updates.inputs, "slots_multiple", inputs.SLOTS_MULTIPLE.get(device, 8))
         assert updates.inputs.slots(longest=8) == (5, multiple), "of 12 steps"
         assert updates.inputs.slots(longest=100) == (1, 1)
     bounded = ComputeConfig(chunk_tokens=1024)
@@ -189,7 +187,7 @@ def test_an_update_that_is_not_finite(name, on_nonfinite, chunk_tokens):
     good = [u for u in range(UPDATES) if u < BAD or (u > BAD and on_nonfinite == "skip")]
     assert applied == [u in good for u in range(UPDATES)]
     without, expected, _ = prepare(name, text, **settings)
-    without.inputs.load(0, range(UPDATES))
+    without.inputs.load_window(0, range(UPDATES))
     for u in good:
         *expected, _ = without.run(*expected, u)
     assert same_bits((params, state), tuple(expected))

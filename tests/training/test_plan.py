@@ -119,4 +119,4 @@ def test_the_memory_of_the_sums_of_a_ridge_regression_is_planned():
         reservoir=ReservoirConfig(state_size=65_536), readout=ReadoutConfig(rank=None)
     )
     needs = needs_of(Experiment(model=model, training=Ridge()), Machine("cpu"), 50_257)
-    assert 95e9 < needs.on_host == needs.trained < 99e9
+    assert 95e9 < needs.host_bytes == needs.trained_bytes < 99e9

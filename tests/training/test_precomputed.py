@@ -18,8 +18,8 @@ from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.training import batches, log
 from esnlm.training.config import Experiment, TrainingConfig
+from esnlm.training.inputs import PrecomputedInputs
 from esnlm.training.optimizer import learning_rates, make_optimizer
-from esnlm.training.precomputed import PrecomputedInputs
 from esnlm.training.update import Updates, make_step
 from tests.training import small
 
@@ -78,7 +78,7 @@ def run_all(updates, params, state, epochs):
     losses, applied = [], []
     for number, epoch in enumerate(epochs):
         for window in epoch.windows:
-            updates.inputs.load(number, window)
+            updates.inputs.load_window(number, window)
             for u in range(len(window)):
                 params, state, outcome = updates.run(params, state, u)
                 losses.append(float(outcome.loss))
@@ -119,9 +119,7 @@ def poisoned_model():
     return MODEL.initialize(V, 0, arrays | {"input": {"values": w_in}})
 
 
-def prepare(
-    model, text, window_tokens=1000, chunk_tokens=1024, epochs=1, reads_next=True, **training
-):
+def prepare(model, text, window_tokens=1000, chunk_tokens=1024, epochs=1, **training):
     """Returns the updates of four sentences each, how they begin, and the epochs."""
     experiment = Experiment(
         model=MODEL,
@@ -133,7 +131,7 @@ def prepare(
     plans = [
         batches.plan_epoch(text.lengths, 0, epoch, 4, window_tokens) for epoch in range(epochs)
     ]
-    updates = open_updates(PrecomputedInputs, model, experiment, text, plans, reads_next=reads_next)
+    updates = open_updates(PrecomputedInputs, model, experiment, text, plans)
     return updates, start(experiment, model.params), plans
 
 
@@ -171,7 +169,7 @@ def test_the_first_update_waits_for_one_size_only(monkeypatch):
     model = MODEL.initialize(V, 0, MODEL.initialize_frozen(V, 0)[0])
     updates, begin, epochs = prepare(model, store(LENGTHS + [30] * 8))
     assert len(updates.inputs.shapes.buckets) > 1
-    updates.inputs.load(0, epochs[0].windows[0])
+    updates.inputs.load_window(0, epochs[0].windows[0])
     updates.run(*begin, 0)
     assert updates._update._cache_size() == 1
 
@@ -194,7 +192,8 @@ def test_the_next_window_is_read_while_this_one_is_trained(monkeypatch):
     are those of a run that waits."""
     text, model = store(LENGTHS), MODEL.initialize(V, 0, MODEL.initialize_frozen(V, 0)[0])
     updates, begin, epochs = prepare(model, text, 60, epochs=2)
-    waits, again, _ = prepare(model, text, 60, epochs=2, reads_next=False)
+    waits, again, _ = prepare(model, text, 60, epochs=2)
+    waits.inputs.following = {}
     found = windows_read(monkeypatch)
     params, state, losses, _ = run_all(updates, *begin, epochs)
     windows = [window for epoch in epochs for window in epoch.windows]
@@ -242,7 +241,7 @@ def test_an_update_that_is_not_finite(on_nonfinite, window_tokens):
         assert all(np.isnan(array).all() for array in jax.tree.leaves(params))
         return
     for window in epochs[0].windows:
-        updates_again.inputs.load(0, window)
+        updates_again.inputs.load_window(0, window)
         for u in [u for u in window if u in good]:
             *again, _ = updates_again.run(*again, u - window.start)
     assert same_bits((params, state), tuple(again))
@@ -270,7 +269,7 @@ def test_loss_and_gradient_must_both_be_finite(loss, slope, on_nonfinite, moves)
 def train(tmp_path, monkeypatch):
     """Trains, the gradient of update 17 (the fifth of the second epoch) not a number: (run
     directory, summary)."""
-    load = PrecomputedInputs.load
+    load = PrecomputedInputs.load_window
 
     def load_and_spoil(self, number, window):
         load(self, number, window)
@@ -278,7 +277,7 @@ def train(tmp_path, monkeypatch):
             self.loaded.batches[4 - window.start].weights[:] = np.nan
 
     def train(on_nonfinite, ahead):
-        monkeypatch.setattr(PrecomputedInputs, "load", load_and_spoil)
+        monkeypatch.setattr(PrecomputedInputs, "load_window", load_and_spoil)
         monkeypatch.setattr(log, "FEWEST_AHEAD", ahead)
         monkeypatch.setattr(log, "MOST_AHEAD", ahead)
         every = ["--training.log_every", "2", "--training.checkpoint_every", "4"]

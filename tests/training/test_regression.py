@@ -132,7 +132,7 @@ def test_a_stopped_run_may_go_on_with_other_windows(finished, tmp_path, monkeypa
         patched.setattr(Progress, "show", show_and_stop)
         assert train_run(experiment(tmp_path, name)) == 75
     other = experiment(tmp_path, name, "--compute.window_tokens", "1500")
-    assert train_run(other, allowed=["compute.window_tokens"]) == 0
+    assert train_run(other, allow_change=["compute.window_tokens"]) == 0
     found, expected = (
         json.loads((run / "summary.json").read_text()) for run in (tmp_path / name, finished[name])
     )

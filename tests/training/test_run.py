@@ -29,7 +29,7 @@ def test_one_heap_is_for_a_process_that_trains_all_of_a_model(tmp_path, monkeypa
     file.write_text(f"run: {tmp_path / 'run'}\ndata: {{kind: grammar}}\nmodel: {MODELS[model]}\n")
     experiment = config_io.read(file)
     with pytest.raises(InputError, match="no further"):
-        train.train_run(experiment, ends_process=False)  # the library has no process of its own
+        train.train_run(experiment, owns_process=False)  # the library has no process of its own
     assert asked == []
     with pytest.raises(InputError, match="no further"):
         train.train_run(experiment)

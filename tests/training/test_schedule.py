@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from esnlm.training.config import TrainingConfig
-from esnlm.training.optimizer import Schedule, not_reached, steps_at_words
+from esnlm.training.optimizer import Schedule, steps_at_word_counts, unreached_settings
 
 
 def due(what, **settings):
@@ -46,7 +46,7 @@ def test_a_validation_makes_a_line_and_a_checkpoint_due():
 )
 def test_the_steps_at_which_so_many_words_were_read(counts, steps):
     words = np.array([5, 4, 3, 5, 4, 3])
-    assert steps_at_words(words, counts) == steps
+    assert steps_at_word_counts(words, counts) == steps
 
 
 @pytest.mark.parametrize(
@@ -62,5 +62,5 @@ def test_the_steps_at_which_so_many_words_were_read(counts, steps):
     ],
 )
 def test_what_lies_behind_the_end_of_a_run_is_told(settings, name):
-    (found,) = not_reached(TrainingConfig(**settings), np.array([300, 200, 300, 200]))
+    (found,) = unreached_settings(TrainingConfig(**settings), np.array([300, 200, 300, 200]))
     assert found.startswith(name)

@@ -12,7 +12,7 @@ from esnlm.machine.placement import Placement
 from esnlm.readout import linear
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.readout.scaling import readout_rates
-from esnlm.training import batches, precomputed
+from esnlm.training import batches, inputs
 from esnlm.training.config import TrainingConfig
 from esnlm.training.optimizer import learning_rates, make_optimizer
 from esnlm.training.update import in_chunks, loss_and_gradient, make_step
@@ -57,7 +57,7 @@ def run(chunk_tokens=1024, shared=False):
             params,
             {},
             batch._replace(inputs=jnp.asarray(buffer)),
-            forward=partial(precomputed.forward, trunk=None, placement=placement),
+            forward=partial(inputs.gather_features, trunk=None, placement=placement),
             placement=placement,
             precision="float32",
             dropout_rate=0.0,
