@@ -17,7 +17,6 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from esnlm.base.console import warn
 from esnlm.base.errors import InputError
 from esnlm.base.rng import Stream, generator
 from esnlm.base.settings import Natural, settings
@@ -279,27 +278,3 @@ class DeepReadout(RecurrentModel):
         pairs = 0 if self.counted is None else self.counted.pairs
         total = expected.trainable + self.frozen.nonzeros + pairs
         return Counts(expected.trainable, total, expected.entries)
-
-
-# Sections of a deep readout that moved, with the setting that made each act.
-MOVED = {"diagonal": "units", "gru": "units", "attention": "heads"}
-MOVED_TO = "experiments.frozen_cells:FrozenCellsConfig"
-
-
-def without_moved_cells(tree: dict[str, Any]) -> dict[str, Any]:
-    """Reads settings from before frozen GRUs, diagonal units and attention left the package.
-
-    Runs have all sections in their config.yaml. Those without units are left out; any others make a
-    model of the family in experiments/.
-    """
-    model = tree.get("model")
-    if not isinstance(model, dict) or model.get("family") != "deep_readout":
-        return tree
-    moved = {name: model[name] for name in MOVED if isinstance(model.get(name), dict)}
-    others = {name: section for name, section in model.items() if name not in moved}
-    if any(str(section.get(MOVED[name], 0)) != "0" for name, section in moved.items()):
-        warn(f"model.{', model.'.join(moved)}: this is model.family {MOVED_TO} now")
-        readout = others.get("readout", {})
-        tokens = readout.get("recent_tokens", {}) | {"attention": moved.pop("attention", {})}
-        others |= {"family": MOVED_TO, "readout": readout | {"recent_tokens": tokens}, **moved}
-    return tree | {"model": others}

@@ -6,11 +6,11 @@ from typing import Any
 
 import yaml
 
+from esnlm.base.console import warn
 from esnlm.base.errors import InputError, warn_caller
 from esnlm.base.files import write_file
 from esnlm.base.settings import CommandLine, build
 from esnlm.base.yaml_file import read_tree
-from esnlm.models.deep_readout import without_moved_cells
 from esnlm.runs.trackers import find_tracker
 from esnlm.training.config import Experiment, as_dict
 
@@ -25,6 +25,9 @@ FORMER_VALUES = {
     ("model.reservoir.topology.kind", "given"): "from_matrix",
     ("compute.kernel", "ell"): "auto",
 }
+# Sections of a deep readout that moved, with the setting that made each act.
+MOVED = {"diagonal": "units", "gru": "units", "attention": "heads"}
+MOVED_TO = "experiments.frozen_cells:FrozenCellsConfig"
 
 
 def read(file: str | Path, overrides: Sequence[str] = ()) -> Experiment:
@@ -39,7 +42,7 @@ def read(file: str | Path, overrides: Sequence[str] = ()) -> Experiment:
 
 def read_begun(file: str | Path) -> Experiment:
     """Reads the config.yaml of a run, without requiring its trackers to be installed."""
-    tree = without_moved_cells(_rename(_read_tree(file), "", []))
+    tree = _without_moved_cells(_rename(_read_tree(file), "", []))
     return build(Experiment, tree, where=str(file))
 
 
@@ -101,7 +104,7 @@ def _build(tree: dict[str, Any], overrides: Sequence[str], where: str) -> Experi
     merged = _rename(merged, "", warnings)
     for warning in warnings:
         warn_caller(f"{where}: {warning}" if where else warning)
-    return build(Experiment, without_moved_cells(merged), where=where)
+    return build(Experiment, _without_moved_cells(merged), where=where)
 
 
 def _rename(value: Any, path: str, warnings: list[str]) -> Any:
@@ -119,6 +122,25 @@ def _rename(value: Any, path: str, warnings: list[str]) -> Any:
             warnings.append(f"{setting} is now {setting.removesuffix(key)}{name}")
         tree[name] = _rename(inner, setting, warnings)
     return tree
+
+
+def _without_moved_cells(tree: dict[str, Any]) -> dict[str, Any]:
+    """Reads settings from before frozen GRUs, diagonal units and attention left the package.
+
+    Runs have all sections in their config.yaml. Those without units are left out; any others make a
+    model of the family in experiments/.
+    """
+    model = tree.get("model")
+    if not isinstance(model, dict) or model.get("family") != "deep_readout":
+        return tree
+    moved = {name: model[name] for name in MOVED if isinstance(model.get(name), dict)}
+    others = {name: section for name, section in model.items() if name not in moved}
+    if any(str(section.get(MOVED[name], 0)) != "0" for name, section in moved.items()):
+        warn(f"model.{', model.'.join(moved)}: this is model.family {MOVED_TO} now")
+        readout = others.get("readout", {})
+        tokens = readout.get("recent_tokens", {}) | {"attention": moved.pop("attention", {})}
+        others |= {"family": MOVED_TO, "readout": readout | {"recent_tokens": tokens}, **moved}
+    return tree | {"model": others}
 
 
 def _overrides(words: Sequence[str]) -> dict[tuple[str, ...], CommandLine]:

@@ -1,6 +1,7 @@
 """The trainer of an experiment, and the needs of a run before it begins."""
 
 import os
+from typing import cast
 
 import jax
 
@@ -28,9 +29,10 @@ PROGRAMS_THROUGH_TIME, MOST_PROGRAMS_THROUGH_TIME = 500_000_000, 1_100_000_000
 
 def trainer_of(experiment: Experiment, size: CorpusSize) -> Trainer:
     """Returns the trainer of an experiment on a training text of some size."""
-    training, model = experiment.training, experiment.model
-    if isinstance(training, Fitter):
-        return RegressionTrainer(training, model, size)
+    model, fitter = experiment.model, experiment.fitter
+    if fitter is not None:
+        return RegressionTrainer(fitter, model, size)
+    training = cast(TrainingConfig, experiment.training)
     return GradientTrainer(training, model, experiment.data.document_chunk, size)
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from esnlm.base import processes
 from esnlm.base.console import debug, info, notice, warn
@@ -19,7 +18,7 @@ from esnlm.data.sources import CorpusSize
 from esnlm.machine import mesh
 from esnlm.machine.compute import describe_device, in_float32
 from esnlm.machine.host import share_one_heap
-from esnlm.models.devices import Machine, find_machine, placement_of
+from esnlm.models.devices import Machine, find_machine
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.trackers import Metrics, Trackers, find_tracker
@@ -27,7 +26,7 @@ from esnlm.training.config import Experiment, as_dict, flatten
 from esnlm.training.interruption import Interruption, Profile, interruptible
 from esnlm.training.plan import check_memory, check_validation, trainer_of
 from esnlm.training.settings import decide
-from esnlm.training.state import TrainState, copy_parent, open_model
+from esnlm.training.state import TrainState, open_model
 from esnlm.training.summary import summarize
 from esnlm.training.trainer import Monitor, Session, Trainer
 
@@ -139,18 +138,13 @@ def _open(
         with processes.rank0_first():
             settings, changes = decide(experiment, machine, directory, allow_change)
             corpus = open_corpus(settings.data, settings.seed, directory, settings.model.longest)
-            copy_parent(settings.parent, settings.model, corpus, directory)
         vocab_size = corpus.tokenizer.vocab_size
         check_validation(settings.training, corpus)
         trainer = trainer_of(settings, CorpusSize.of(corpus.train, vocab_size))
         check_memory(settings, trainer.plan(machine), machine, vocab_size)
         with processes.rank0_first():
-            model = open_model(settings.model, vocab_size, settings.seed, directory, corpus.train)
-        if settings.parent.run is not None:
-            initial, _ = checkpoint.restore(directory.initial)
-            model = model.with_params(jax.tree.map(jnp.asarray, initial["params"]))
-        placement = placement_of(settings.model, machine, vocab_size)
-        session = Session(settings, machine, placement, directory, corpus, model)
+            model = open_model(settings, corpus, directory)
+        session = Session(settings, machine, directory, corpus, model)
         state = trainer.open(session)
         # A manifest marks a begun run, so process 0 writes it once no process opens the run any more.
         processes.barrier()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import optax
 from flax import serialization
 
@@ -16,15 +17,14 @@ from esnlm.base import processes
 from esnlm.base.console import info, spinner, warn
 from esnlm.base.errors import InputError
 from esnlm.data.corpus import Corpus
-from esnlm.data.store import TokenStore
 from esnlm.data.tokenizer import load_tokenizer
 from esnlm.machine.memory import memory_use
 from esnlm.machine.placement import Placement
-from esnlm.models.base import LanguageModel, ModelConfig
+from esnlm.models.base import LanguageModel
 from esnlm.readout.base import Accumulators
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
-from esnlm.training.config import ParentConfig
+from esnlm.training.config import ResolvedExperiment
 from esnlm.training.optimizer import Averaged
 from esnlm.training.settings import open_parent
 
@@ -105,50 +105,41 @@ _ARRAYS = ("params", "optimizer", "accumulators", "carry")
 _COUNTERS = [each.name for each in dataclasses.fields(TrainState) if each.name not in _ARRAYS]
 
 
-def copy_parent(
-    settings: ParentConfig, model: ModelConfig, corpus: Corpus, directory: RunDirectory
-) -> None:
-    """Copies a parent's arrays, if there is one, to frozen/ and initial/ of a new run directory.
-
-    The frozen arrays are copied bit for bit. The trained arrays come from one checkpoint of the
-    parent, not from its average. The parent may then be deleted.
-
-    Raises InputError if the corpus has another tokenizer, or the parent is damaged.
-    """
-    if settings.run is None or directory.manifest_file.exists():
-        return
-    parent = open_parent(settings.run)
-    corpus.train.check_tokenizer(load_tokenizer(parent.tokenizer))
-    has_frozen = model.frozen_bytes(corpus.tokenizer.vocab_size) > 0
-    if has_frozen and checkpoint.verify(directory.frozen) is not None:
-        checkpoint.save(directory.frozen, *checkpoint.restore(parent.frozen))
-    if checkpoint.verify(directory.initial) is not None:
-        arrays, metadata = checkpoint.restore(parent.checkpoints / str(settings.step))
-        names = ("params", "optimizer") if settings.keep_optimizer else ("params",)
-        initial = {name: arrays[name] for name in names if name in arrays}
-        checkpoint.save(directory.initial, initial, {"step": metadata["step"]})
-    info(f"continuing from {parent.path}, update {settings.step}")
-
-
 @spinner("opening the model")
 def open_model(
-    config: ModelConfig,
-    vocab_size: int,
-    seed: int,
-    directory: RunDirectory,
-    text: TokenStore | None = None,
+    settings: ResolvedExperiment, corpus: Corpus, directory: RunDirectory
 ) -> LanguageModel:
-    """Returns the model before the first update, with the frozen arrays of frozen/ if it exists.
+    """Returns the model before the first update.
 
-    Raises InputError if frozen/ is damaged or missing and the seed gives different arrays on this
-    machine.
+    Its frozen arrays are those of frozen/, made if missing or damaged. The trained arrays of a run
+    that continues another are those of initial/, copied from the parent when the run begins.
+
+    Raises InputError if the parent is damaged or has another tokenizer, or if the frozen arrays are
+    lost and the seed gives different ones on this machine.
     """
+    if settings.parent.run is not None and not directory.manifest_file.exists():
+        _copy_parent(open_parent(settings.parent.run), settings, corpus, directory)
+    vocab_size = corpus.tokenizer.vocab_size
+    frozen = _open_frozen(settings, corpus, directory)
+    model = settings.model.initialize(vocab_size, settings.seed, frozen)
+    if settings.parent.run is None:
+        return model
+    initial, _ = checkpoint.restore(directory.initial)
+    return model.with_params(jax.tree.map(jnp.asarray, initial["params"]))
+
+
+def _open_frozen(
+    settings: ResolvedExperiment, corpus: Corpus, directory: RunDirectory
+) -> checkpoint.Arrays:
+    """Returns the arrays of frozen/, or initializes and saves them."""
     damage = checkpoint.verify(directory.frozen)
     if damage is None:
-        return config.initialize(vocab_size, seed, checkpoint.restore(directory.frozen)[0])
+        return checkpoint.restore(directory.frozen)[0]
     expected = (directory.manifest.read() or {}).get("frozen_sha256")  # None for a new run
     began = time.monotonic()
-    arrays, record = config.initialize_frozen(vocab_size, seed, text)
+    arrays, record = settings.model.initialize_frozen(
+        corpus.tokenizer.vocab_size, settings.seed, corpus.train
+    )
     if arrays:
         info(f"frozen arrays initialized in {time.monotonic() - began:.1f} s")
         record["sha256"] = checkpoint.digest(arrays)
@@ -163,7 +154,28 @@ def open_model(
                 " seed"
             )
         checkpoint.save(directory.frozen, arrays, record)
-    return config.initialize(vocab_size, seed, arrays)
+    return arrays
+
+
+def _copy_parent(
+    parent: RunDirectory, settings: ResolvedExperiment, corpus: Corpus, directory: RunDirectory
+) -> None:
+    """Copies the parent's arrays to frozen/ and initial/. The parent may then be deleted.
+
+    The frozen arrays are copied bit for bit. The trained arrays come from one checkpoint of the
+    parent, not from its average.
+    """
+    origin = settings.parent
+    corpus.train.check_tokenizer(load_tokenizer(parent.tokenizer))
+    has_frozen = settings.model.frozen_bytes(corpus.tokenizer.vocab_size) > 0
+    if has_frozen and checkpoint.verify(directory.frozen) is not None:
+        checkpoint.save(directory.frozen, *checkpoint.restore(parent.frozen))
+    if checkpoint.verify(directory.initial) is not None:
+        arrays, metadata = checkpoint.restore(parent.checkpoints / str(origin.step))
+        names = ("params", "optimizer") if origin.keep_optimizer else ("params",)
+        initial = {name: arrays[name] for name in names if name in arrays}
+        checkpoint.save(directory.initial, initial, {"step": metadata["step"]})
+    info(f"continuing from {parent.path}, update {origin.step}")
 
 
 def with_moments(fresh: optax.OptState, saved: dict[str, Any], where: str) -> optax.OptState:

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from esnlm.base.console import Progress
@@ -11,7 +12,7 @@ from esnlm.evaluation.likelihood import Likelihood
 from esnlm.features.stream import SentenceFeatures
 from esnlm.machine.placement import Placement
 from esnlm.models.base import LanguageModel
-from esnlm.models.devices import Machine
+from esnlm.models.devices import Machine, placement_of
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.trackers import Metrics
 from esnlm.training.config import ResolvedExperiment
@@ -27,10 +28,14 @@ class Session:
 
     settings: ResolvedExperiment
     machine: Machine
-    placement: Placement  # of the trained arrays on the machine
     directory: RunDirectory
     corpus: Corpus
     model: LanguageModel  # before the first update, with the parent's arrays if there is one
+
+    @cached_property
+    def placement(self) -> Placement:
+        """The placement of the trained arrays on the machine."""
+        return placement_of(self.settings.model, self.machine, self.corpus.tokenizer.vocab_size)
 
 
 class Needs(NamedTuple):

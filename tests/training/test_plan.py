@@ -8,7 +8,7 @@ import esnlm
 from esnlm.base.errors import InputError
 from esnlm.data.sources import CorpusSize
 from esnlm.machine.mesh import make_mesh
-from esnlm.models.devices import Machine, placement_of
+from esnlm.models.devices import Machine
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.models.lstm import LstmConfig
 from esnlm.readout.base import Fitter
@@ -104,9 +104,8 @@ def test_the_disk_of_a_regression_has_room_for_its_sums_twice(kind, tmp_path, mo
     assert experiment.training.sums_size(40, 30) == sum(array.nbytes for array in sums.values())
     model, machine = experiment.model, Machine("cpu")
     untrained = model.initialize(30, 0, model.initialize_frozen(30, 0)[0])
-    placement, directory = placement_of(model, machine, 30), RunDirectory(tmp_path)
     settings = resolved(experiment, machine)
-    session = Session(settings, machine, placement, directory, None, untrained)
+    session = Session(settings, machine, RunDirectory(tmp_path), None, untrained)
     plan.trainer_of(experiment, CorpusSize(10, 100, 30)).open(session)
     assert asked[0] == 2 * (
         experiment.training.sums_size(40, 30) + 4 * experiment.model.expected_counts(30).trainable
