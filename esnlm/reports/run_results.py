@@ -21,7 +21,7 @@ def show_results(directory: RunDirectory, corpus: Corpus, summary: dict[str, Any
     """Prints and plots the losses of a run, and scores its own minimal pairs.
 
     Args:
-        summary: from training/summary.py.
+        summary: from training/run.py.
     """
     screen = Screen()
     header = ["", NATS, FIGURES["perplexity"].title, "above the model"]

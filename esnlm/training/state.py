@@ -118,7 +118,8 @@ def open_model(
     lost and the seed gives different ones on this machine.
     """
     if settings.parent.run is not None and not directory.manifest_file.exists():
-        _copy_parent(open_parent(settings.parent.run), settings, corpus, directory)
+        parent = open_parent(settings.parent.run)
+        _copy_parent(parent, settings, corpus, directory)
     vocab_size = corpus.tokenizer.vocab_size
     frozen = _open_frozen(settings, corpus, directory)
     model = settings.model.initialize(vocab_size, settings.seed, frozen)

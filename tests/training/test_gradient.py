@@ -9,7 +9,7 @@ import pytest
 import esnlm
 from esnlm.data.store import open_store
 from esnlm.reports.run_results import show_results
-from esnlm.training.summary import has_diverged
+from esnlm.training.run import has_diverged
 from tests import oracle
 from tests.training.small import metrics, summary_of, train
 
