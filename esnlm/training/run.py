@@ -93,8 +93,11 @@ def train_run(
             machine = find_machine(experiment.model, experiment.compute)
             is_finished = _report_if_finished(experiment, machine, directory, allow_change)
             if not is_finished:
+                session, trainer, state = _open(experiment, machine, directory, allow_change)
                 is_finished = _train(
-                    *_open(experiment, machine, directory, allow_change),
+                    session,
+                    trainer,
+                    state,
                     interruption=interruption,
                     profile=Profile(traced, directory.profile),
                     listeners=listeners,
