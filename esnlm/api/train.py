@@ -10,6 +10,7 @@ import numpy as np
 from esnlm import loaded_run
 from esnlm.api.reservoir import Reservoir
 from esnlm.base.errors import InputError
+from esnlm.base.processes import STOPPED
 from esnlm.data.corpus import put_sentences
 from esnlm.data.encode import write_sentences
 from esnlm.data.store import TokenStore
@@ -21,7 +22,7 @@ from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
 from esnlm.training import config_io
 from esnlm.training.config import Experiment, as_dict
-from esnlm.training.run import INTERRUPTED, train_run
+from esnlm.training.run import train_run
 
 Callback = Callable[[int, dict[str, Any]], Any]
 
@@ -106,9 +107,9 @@ def train(
         listeners=[call_back] if callbacks else (),
         owns_process=False,
     )
-    if status == INTERRUPTED and not stopped:
+    if status == STOPPED and not stopped:
         raise KeyboardInterrupt(f"{settings.run}: stopped; the same call resumes it")
-    if status == INTERRUPTED and not checkpoint.all_steps(directory.checkpoints):
+    if status == STOPPED and not checkpoint.all_steps(directory.checkpoints):
         raise InputError(
             f"{settings.run}: a callback stopped it before the readout was fitted; the same call"
             " without it resumes"

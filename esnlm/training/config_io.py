@@ -37,7 +37,7 @@ def read(file: str | Path, overrides: Sequence[str] = ()) -> Experiment:
         InputError: the file is missing, a setting is unknown or has the wrong type or range, or a
             tracker is not installed.
     """
-    return _with_trackers(_build(_read_tree(file), overrides, str(file)))
+    return _build(_read_tree(file), overrides, str(file))
 
 
 def read_begun(file: str | Path) -> Experiment:
@@ -59,29 +59,22 @@ def read_of_parent(file: str | Path, overrides: Sequence[str]) -> Experiment:
     kind = _overrides(overrides).get(("data", "kind"))
     if kind is not None and kind != tree.get("data", {}).get("kind"):
         tree["data"] = {}
-    return _with_trackers(_build(tree, overrides, str(file)))
+    return _build(tree, overrides, str(file))
 
 
 def from_dict(tree: dict[str, Any]) -> Experiment:
     """Builds an experiment from nested dicts, {"run": "runs/small", ...}. Errors as in `read`."""
-    return _with_trackers(_build(tree, (), ""))
+    return _build(tree, (), "")
 
 
 def write(experiment: Experiment, file: Path) -> None:
     """Writes the experiment as a YAML file for `read`."""
-    text = dump(experiment)
-    write_file(file, text)
+    write_file(file, dump(experiment))
 
 
 def dump(experiment: Experiment) -> str:
     """Returns the experiment as YAML text."""
     return yaml.safe_dump(as_dict(experiment), sort_keys=False)
-
-
-def _with_trackers(experiment: Experiment) -> Experiment:
-    for name in experiment.tracking:
-        find_tracker(name)
-    return experiment
 
 
 def _read_tree(file: str | Path) -> dict[str, Any]:
@@ -104,7 +97,10 @@ def _build(tree: dict[str, Any], overrides: Sequence[str], where: str) -> Experi
     merged = _rename(merged, "", warnings)
     for warning in warnings:
         warn_caller(f"{where}: {warning}" if where else warning)
-    return build(Experiment, _without_moved_cells(merged), where=where)
+    experiment = build(Experiment, _without_moved_cells(merged), where=where)
+    for name in experiment.tracking:
+        find_tracker(name)
+    return experiment
 
 
 def _rename(value: Any, path: str, warnings: list[str]) -> Any:

@@ -13,7 +13,6 @@ import optax
 from esnlm.base import processes
 from esnlm.base.console import spinner, warn
 from esnlm.data.sources import CorpusSize
-from esnlm.data.store import TokenStore
 from esnlm.models.base import ModelConfig
 from esnlm.models.devices import Machine
 from esnlm.runs import checkpoint
@@ -160,7 +159,14 @@ class TrainingLoop:
         self.epochs = [
             batches.plan_of(session.settings, text, epoch) for epoch in range(training.epochs)
         ]
-        self.words = np.concatenate([_words_of_updates(text, epoch) for epoch in self.epochs])
+        # the words of text in each update, (updates,) int64
+        self.words = np.array(
+            [
+                text.words[update].sum(dtype=np.int64)
+                for epoch in self.epochs
+                for update in epoch.updates
+            ]
+        )
         for line in unreached_settings(training, self.words):
             warn(line)
         self.updates_per_epoch = len(self.epochs[0].predictions)
@@ -195,7 +201,7 @@ class TrainingLoop:
         self.window: tuple[int, range] | None = None  # the loaded one: its epoch and updates
 
     def run(self) -> bool:
-        """Runs the remaining updates. Returns whether the run is finished, or was interrupted."""
+        """Runs the remaining updates. Returns whether the run is finished, not interrupted."""
         # A validation runs after its checkpoint is saved. If the last process was killed in
         # between, the validation is missing and is computed now. The same holds for a run that
         # stopped at a nonfinite update.
@@ -243,8 +249,8 @@ class TrainingLoop:
         """
         state, due = self.state, self.schedule.due(self.state.step)
         self.log.push(outcome, due.log)
-        # Several processes must learn of a stop after the same update.
         is_interrupted = bool(self.monitor.interruption)
+        # Several processes must learn after the same update that it is not finite.
         together = self.stops_at_nonfinite and processes.count() > 1
         if due.checkpoint or is_interrupted or together:
             self.log.flush()
@@ -275,8 +281,3 @@ class TrainingLoop:
             state.note_validation(processes.broadcast(validation.nll), training.stop_margin)
         is_last = state.step == len(self.words)
         return is_last or self.trainer.has_stopped(state) or self.trainer.ends_early(state)
-
-
-def _words_of_updates(text: TokenStore, epoch: batches.EpochPlan) -> np.ndarray:
-    """Returns the words of text in each update of an epoch, (updates,) int64."""
-    return np.array([text.words[update].sum(dtype=np.int64) for update in epoch.updates])

@@ -36,7 +36,6 @@ from esnlm.training.trainer import Monitor, Session, Trainer
 
 # glibc returns larger blocks of worker threads to the system at every use (machine/host.py).
 LARGE_BLOCK_BYTES = 64 << 20
-INTERRUPTED = processes.STOPPED  # exit status of a stopped run, which can be resumed
 
 Listener = Callable[[dict[str, Any]], bool | None]
 ShowResults = Callable[[RunDirectory, Corpus, dict[str, Any]], Any]
@@ -105,10 +104,10 @@ def train_run(
                 )
     except KeyboardInterrupt:  # before there was anything to save
         notice("stopped; the same command resumes")
-        return INTERRUPTED
+        return processes.STOPPED
     if uploader is not None:
         uploader(last=True)
-    return 0 if is_finished else INTERRUPTED
+    return 0 if is_finished else processes.STOPPED
 
 
 def needs_one_heap(experiment: Experiment, vocab_size: int) -> bool:

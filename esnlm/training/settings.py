@@ -34,18 +34,21 @@ NOT_COMPARED = ("run", "tracking", "compute.mesh")
 
 
 def decide(
-    experiment: Experiment, machine: Machine, directory: RunDirectory, allowed: Sequence[str] = ()
+    experiment: Experiment,
+    machine: Machine,
+    directory: RunDirectory,
+    allow_change: Sequence[str] = (),
 ) -> tuple[ResolvedExperiment, list[str]]:
     """Returns the experiment with every setting decided: for this machine, or as the run was begun.
 
-    A new run saves its settings to config.yaml. A resumed run may differ in the `allowed` settings,
+    A new run saves its settings to config.yaml. A resumed run may differ in the `allow_change` settings,
     a subset of MAY_CHANGE. The changes are strings `key old -> new`.
 
     Raises InputError if the run was begun with another configuration, or cannot continue from its
     parent.
     """
     if directory.config.exists():
-        return check_same(experiment, machine, directory, allowed)
+        return check_same(experiment, machine, directory, allow_change)
     decided = resolved(_with_parent(experiment), machine)
     config_io.write(decided, directory.config)
     return decided, []
@@ -55,21 +58,21 @@ def check_same(
     experiment: Experiment,
     machine: Machine,
     directory: RunDirectory,
-    allowed: Sequence[str] = (),
+    allow_change: Sequence[str] = (),
     advice: str | None = None,
 ) -> tuple[ResolvedExperiment, list[str]]:
     """Returns the settings and changes of a run that has begun, as `decide` does.
 
     The message of its InputError lists every difference, and ends with the `advice`.
     """
-    for key in allowed:
+    for key in allow_change:
         if key not in MAY_CHANGE:
             raise InputError(
                 f"--allow-change {key}: it may not change within a run; choose from"
                 f" {', '.join(MAY_CHANGE)}"
             )
     begun = config_io.read_begun(directory.config)
-    may_change = list(allowed)
+    may_change = list(allow_change)
     # The fused kernel is for GPUs, and `auto` stands for a kernel of an earlier version. If either
     # was chosen automatically, the run may continue with another one.
     kernel = begun.compute.kernel
