@@ -120,7 +120,7 @@ def _report_if_finished(
     experiment: Experiment, machine: Machine, directory: RunDirectory, allow_change: Sequence[str]
 ) -> bool:
     """Returns whether the run is finished, and then reports on it and leaves it unchanged."""
-    summary = None
+    summary = None  # also of an interrupted run
     if processes.is_rank0():
         directory.verify(*directory.initial_files, warn=warn)
         summary = directory.read_summary(warn)

@@ -171,5 +171,5 @@ def _with_parent(experiment: Experiment) -> Experiment:
             f" {settings.config_sha256[:12]}: it is another run; name the intended run, or give"
             " null to use this one"
         )
-    resolved = dataclasses.replace(settings, step=step, config_sha256=sha256)
-    return dataclasses.replace(experiment, parent=resolved)
+    parent_settings = dataclasses.replace(settings, step=step, config_sha256=sha256)
+    return dataclasses.replace(experiment, parent=parent_settings)
