@@ -17,7 +17,7 @@ def test_each_device_is_remembered_in_its_turn():
 
 
 def test_a_run_that_went_on_elsewhere_says_where_it_was_before(tmp_path, monkeypatch):
-    devices = iter([GPU, CPU])
+    devices = iter([GPU, CPU, CPU])  # of two starts, and of the summary
     monkeypatch.setattr(train, "describe_device", lambda: next(devices))
     assert small.train_with_stops(small.read(tmp_path, "run"), monkeypatch, every=16) == 1
     summary = small.summary_of(tmp_path / "run")
