@@ -69,7 +69,8 @@ def from_dict(tree: dict[str, Any]) -> Experiment:
 
 def write(experiment: Experiment, file: Path) -> None:
     """Writes the experiment as a YAML file for `read`."""
-    write_file(file, dump(experiment))
+    text = dump(experiment)
+    write_file(file, text)
 
 
 def dump(experiment: Experiment) -> str:
