@@ -32,7 +32,7 @@ from esnlm.evaluation.sequences import (
 from esnlm.features.batching import padded_size, read_by_tokens
 from esnlm.features.stream import SentenceFeatures
 from esnlm.machine.compute import in_float32
-from esnlm.machine.placement import Placement
+from esnlm.machine.mesh import Placement
 from esnlm.models.base import LanguageModel
 from esnlm.models.devices import find_machine, placement_of
 from esnlm.models.ngrams import NgramModel

@@ -21,7 +21,7 @@ from esnlm.features.documents import Chunk
 from esnlm.features.recurrence import BY_DEVICE, Cell, State
 from esnlm.machine import mesh as meshes
 from esnlm.machine.compute import backend
-from esnlm.machine.placement import Placement
+from esnlm.machine.mesh import Placement
 
 ONE_DEVICE = "data.context is document: this runs on one device only; set compute.mesh to {data: 1}"
 FEWEST_CPU_SLOTS = 16  # An AVX-512 register holds 16 float32 numbers, so fewer slots save little.

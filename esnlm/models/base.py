@@ -26,7 +26,7 @@ from esnlm.features.batching import PackedSteps
 from esnlm.features.recurrence import Cell, State
 from esnlm.features.stream import FeatureStream, SentenceFeatures, TrunkStream
 from esnlm.machine.compute import Recurrence, ResolvedCompute
-from esnlm.machine.placement import Placement
+from esnlm.machine.mesh import Placement
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.arrays import arrays_by_name
 

@@ -4,7 +4,7 @@
 
 p_WB is the bigram model of models/ngrams.py with Witten-Bell smoothing. It is counted on the
 training text before training and stays fixed. A and b_out begin at 0, so that training begins with
-its probabilities. Since the counts include the tokens of the training text, readout/prior.py leaves
+its probabilities. Since the counts include the tokens of the training text, readout/linear.py leaves
 each target out of the counts that predict it.
 """
 
@@ -82,7 +82,7 @@ class CountedBigram(nnx.Module):
         )
 
     def prior(self) -> dict[str, jax.Array]:
-        """Returns the arrays that readout/prior.py reads: "table" (V, V), and others (V,)."""
+        """Returns the arrays that readout/linear.py reads: "table" (V, V), and others (V,)."""
         pairs, types, unigram = self._totals()
         return {
             "table": self.log_probs(),

@@ -24,13 +24,12 @@ from esnlm.base.settings import Natural, settings
 from esnlm.data.store import TokenStore
 from esnlm.features.recurrence import State
 from esnlm.machine.compute import Recurrence, ResolvedCompute, SparseMatrix
-from esnlm.models import counted_bigram, initial
+from esnlm.models import counted_bigram
 from esnlm.models.base import READOUT_ARRAYS, Counts, ModelConfig, RecurrentModel, merge
 from esnlm.models.counted_bigram import CountedBigram
 from esnlm.models.echo_state import Reservoirs, reservoir_nonzeros
-from esnlm.models.hashed_ngrams import TokenHistory
-from esnlm.models.trunk import Trunk, TrunkConfig
-from esnlm.readout.linear import FullRankReadout
+from esnlm.models.trunk import TokenHistory, Trunk, TrunkConfig
+from esnlm.readout.linear import FullRankReadout, uniform
 from esnlm.reservoir.cell import ReservoirLayer, Stack
 from esnlm.reservoir.weights import ReservoirConfig
 
@@ -160,8 +159,8 @@ class DeepReadoutConfig(ModelConfig):
             cells.append(TokenHistory(self.readout.history))
         rng, rank, counted = generator(seed, Stream.WEIGHTS), self.readout.rank, None
         trunk = Trunk(self.readout, frozen_size(self), vocab_size, rng)
-        w = initial.uniform(rng, rank, vocab_size, rank)[...]
-        bias = initial.uniform(rng, rank, vocab_size)[...]
+        w = uniform(rng, (vocab_size, rank), fan_in=rank)
+        bias = uniform(rng, (vocab_size,), fan_in=rank)
         if self.readout.is_counted:
             w, bias = jnp.zeros_like(w), jnp.zeros_like(bias)
             counted = CountedBigram(vocab_size, **frozen["counted"])

@@ -16,8 +16,7 @@ from esnlm.machine.compute import (
     backend,
     default_batch_slots,
 )
-from esnlm.machine.mesh import VOCABULARY
-from esnlm.machine.placement import Placement, rows_on
+from esnlm.machine.mesh import VOCABULARY, Placement, rows_on
 from esnlm.models.base import READOUT_ARRAYS, ModelConfig
 from esnlm.reservoir import sparse
 

@@ -25,7 +25,7 @@ from esnlm.features.batching import PackedSteps
 from esnlm.features.stream import PackedStream
 from esnlm.machine.compute import ResolvedCompute
 from esnlm.machine.matmul import einsum
-from esnlm.machine.placement import Placement
+from esnlm.machine.mesh import Placement
 from esnlm.models.base import Counts, LanguageModel, ModelConfig
 from esnlm.reservoir.arrays import arrays_by_name
 

@@ -14,7 +14,7 @@ from esnlm.data.store import TokenStore
 from esnlm.features.batching import batch_steps, pack_batch
 from esnlm.features.stream import ONE_DEVICE, SentenceFeatures
 from esnlm.machine.compute import ResolvedCompute, backend
-from esnlm.machine.placement import Placement
+from esnlm.machine.mesh import Placement
 from esnlm.models.base import LanguageModel, RecurrentModel, merge
 from esnlm.training import batches
 from esnlm.training.batches import Batch, DocumentPlan, EpochPlan

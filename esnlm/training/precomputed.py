@@ -20,7 +20,7 @@ from esnlm.data.store import TokenStore
 from esnlm.features.stream import FeatureStream, Packed, TrunkStream
 from esnlm.machine import xla
 from esnlm.machine.compute import ResolvedCompute, backend
-from esnlm.machine.placement import Placement
+from esnlm.machine.mesh import Placement
 from esnlm.models.base import LanguageModel, RecurrentModel
 from esnlm.training import batches
 from esnlm.training.batches import Batch, DocumentPlan, EpochPlan, Sentences
