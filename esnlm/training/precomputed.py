@@ -160,7 +160,7 @@ class PrecomputedInputs(Inputs):
             packed_updates.append(batches.pack_update(update, [rows], self.shapes))
             first_row += chunk.size
         chunk = plan.chunk(window)
-        packed = self.features_stream.pack_chunk(chunk, full=True, drops=True)
+        packed = self.features_stream.pack_chunk(chunk, full=True, with_dropout=True)
         return Window(packed_updates, packed)
 
     def _pack(self, sentences: Sentences) -> Packed:
