@@ -245,7 +245,7 @@ class Model:
             if can_be_padded
             else vocab_size
         )
-        by_token = (self.config.token_arrays or ()) if mesh else READOUT_ARRAYS
+        by_token = self.config.token_arrays if mesh else READOUT_ARRAYS
         self.placement = Absent(mesh, vocab_size, rows, by_token, ("readout.b",) if is_cut else ())
         given = self.compute.batch_slots, self.compute.window_tokens
         self.stream_rows = FeatureStream(None, *given, placement=self.placement).rows_per_device(

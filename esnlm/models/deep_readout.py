@@ -24,10 +24,9 @@ from esnlm.base.settings import Natural, settings
 from esnlm.data.store import TokenStore
 from esnlm.features.recurrence import State
 from esnlm.machine.compute import Recurrence, ResolvedCompute, SparseMatrix
-from esnlm.models import counted_bigram
 from esnlm.models.base import READOUT_ARRAYS, Counts, ModelConfig, RecurrentModel, merge
-from esnlm.models.counted_bigram import CountedBigram
 from esnlm.models.echo_state import Reservoirs, reservoir_nonzeros
+from esnlm.models.ngrams import CountedBigram, bigram_table_bytes, count_bigrams
 from esnlm.models.trunk import TokenHistory, Trunk, TrunkConfig
 from esnlm.readout.linear import FullRankReadout, uniform
 from esnlm.reservoir.cell import ReservoirLayer, Stack
@@ -126,7 +125,7 @@ class DeepReadoutConfig(ModelConfig):
         )
 
     def frozen_bytes(self, vocab_size: int) -> int:
-        table = counted_bigram.table_bytes(vocab_size) if self.readout.is_counted else 0
+        table = bigram_table_bytes(vocab_size) if self.readout.is_counted else 0
         parts = self.frozen_parts.values()
         return table + round(sum(part.frozen_bytes(vocab_size) for part in parts))
 
@@ -138,12 +137,12 @@ class DeepReadoutConfig(ModelConfig):
         for name, part in self.frozen_parts.items():
             arrays[name], records[name] = part.initialize(vocab_size, seed, text)
         if self.readout.is_counted:
-            counted_bigram.table_bytes(vocab_size)
+            bigram_table_bytes(vocab_size)
             if text is None:
                 raise InputError(
                     "model.readout.counted is bigram: there is no training text to count"
                 )
-            arrays["counted"] = counted_bigram.count(text, vocab_size)
+            arrays["counted"] = count_bigrams(text, vocab_size)
         return arrays, records
 
     def initialize(self, vocab_size: int, seed: int, frozen: dict) -> "DeepReadout":
@@ -255,7 +254,7 @@ class DeepReadout(RecurrentModel):
         return ready
 
     @property
-    def states_in_features(self) -> int:
+    def hidden_size(self) -> int:
         return self.config.readout.rank
 
     @property

@@ -38,7 +38,7 @@ def forward(
     if batch.carry is None:
         features = model(batch.inputs, batch.key)
     else:
-        carry, features = model.read_on(batch.inputs, batch.key, batch.carry)
+        carry, features = model.unroll(batch.inputs, batch.key, batch.carry)
     # Each device computes the features of its own slots, and needs all features for its rows of W.
     features = placement.constrain_replicated(features[batch.rows])  # (C, F)
     return features, model.readout_arrays(params), carry
