@@ -245,7 +245,8 @@ class RecurrentModel(LanguageModel):
             for name in ("initial_state", "embed", "advance", "step", "output")
             if getattr(cls, name, None) is getattr(RecurrentModel, name, None)
         ]
-        if cls.cell is RecurrentModel.cell and missing:  # which would call themselves
+        # The inherited methods would call themselves.
+        if cls.cell is RecurrentModel.cell and missing:
             raise TypeError(f"{cls.__name__}: define `cell`, or the methods {', '.join(missing)}")
 
     @property

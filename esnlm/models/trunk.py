@@ -41,8 +41,8 @@ from esnlm.machine.matmul import einsum, matmul
 from esnlm.readout.linear import append_ids, normal, uniform
 
 Decay = Annotated[float, Field(gt=0, le=1)]
-LONGEST = 8  # maximum tokens of an n-gram
-Order = Annotated[int, Field(ge=2, le=LONGEST)]
+MAX_ORDER = 8  # maximum tokens of an n-gram
+Order = Annotated[int, Field(ge=2, le=MAX_ORDER)]
 FIRST_FACTOR, LAST_FACTOR = 0x9E3779B1, 0x85EBCA6B  # odd numbers with well-mixed bits
 EPSILON = 1e-6  # added to the mean square or the variance, so that zeros give zeros
 
@@ -282,7 +282,7 @@ def _fading_sums(vectors: jax.Array, weights: jax.Array, precision: str) -> jax.
 
 
 def sums_of_products(weights: jax.Array, vectors: jax.Array) -> jax.Array:
-    """Sums elementwise products: fused with the gather on a GPU, slow on a CPU (ten times)."""
+    """Sums elementwise products: fused with the gather on a GPU, ten times slower on a CPU."""
     return (weights[:, :, None] * vectors[:, None]).sum(axis=2)
 
 
@@ -297,7 +297,7 @@ class HashedNgrams(nnx.Module):
         self.weights = nnx.Param(uniform(rng, (rank, width), fan_in=width))
 
     def __call__(self, ids: jax.Array, precision: str) -> jax.Array:
-        """Returns the sum over n-grams that end with the newest token, (C, r), for ids (C, K)."""
+        """Returns the sum over n-grams that end with the newest token, (C, r)."""
         tables = self.tables[...]
         embeddings = [
             tables[i, hash_ngrams(ids[:, :n], tables.shape[1])] for i, n in enumerate(self.orders)
