@@ -88,16 +88,16 @@ class PackedSteps(NamedTuple):
     A slot continues from its own state, or with `parents` from that of another slot.
     """
 
-    tokens: Any  # (T, B) int32
-    positions: Any = None  # (T, B) int32, of each token in its sentence; 0 begins a sentence
-    corpus_positions: Any = None  # (T, B) uint32, of each token in the corpus; None: no dropout
-    parents: Any = None  # (T, B) int32, the slot to continue from; -1 begins a sentence
-    # (T,) int32; slot b of step t writes row first_rows[t] + b of a buffer of features, if it is
-    # active. None: row t B + b
+    tokens: Any  # token ids, (T, B) int32
+    positions: Any = None  # position in the sentence, (T, B) int32; 0 begins a sentence
+    corpus_positions: Any = None  # position in the corpus, (T, B) uint32; None: no dropout
+    parents: Any = None  # slot to continue from, (T, B) int32; -1 begins a sentence
+    # row of slot 0 in a buffer of features, (T,) int32: slot b of step t writes row
+    # first_rows[t] + b, if it is active. None: row t B + b
     first_rows: Any = None
-    count: Any = None  # () int32, time steps to run: one compilation serves many; None: all
-    # () int32, first token of all sentences, left out of `tokens` and read once into row 0; None:
-    # sentences share none
+    count: Any = None  # time steps to run, () int32: one compilation serves many; None: all
+    # first token of all sentences, () int32, left out of `tokens` and read once into row 0; None:
+    # they share none
     first_token: Any = None
 
     def padded(self, steps: int) -> "PackedSteps":
