@@ -15,7 +15,13 @@ from esnlm.base.errors import InputError
 from esnlm.base.files import seal, spell_nonfinite
 from esnlm.base.screen import Screen
 from esnlm.evaluation import minimal_pairs
-from esnlm.evaluation.evaluate import FORMAT, FORMAT_VERSION, Evaluation, config_sha256
+from esnlm.evaluation.evaluate import (
+    FORMAT,
+    FORMAT_VERSION,
+    ComparedRun,
+    Evaluation,
+    config_sha256,
+)
 from esnlm.evaluation.sequences import ScorableRun
 from esnlm.evaluation.statistics import LEVEL
 from esnlm.reports.figures import spell, spell_interval
@@ -84,13 +90,10 @@ def read_pairs(path: Path, result: dict) -> list[dict]:
     return [json.loads(line) for line in content.splitlines()]
 
 
-def read_to_compare(
-    path: Path, scoring: str, data_sha256: str, count: int
-) -> tuple[dict, np.ndarray]:
+def read_to_compare(path: Path, scoring: str, data_sha256: str, count: int) -> ComparedRun:
     """Reads a report on the same `count` pairs under the same convention.
 
     `path` may be a run directory with such a report, and `data_sha256` is the digest of the pairs.
-    Returns its run, step and accuracy, and which pairs are right, (n,).
     """
     if path.is_dir():
         path = RunDirectory(path).evaluation / f"blimp-{scoring}.json"
@@ -108,7 +111,7 @@ def read_to_compare(
     right = np.array([line["right"] for line in read_pairs(path, result)], bool)
     assert len(right) == count  # implied by the digest
     summary = {name: result[name] for name in ("run", "step")}
-    return summary | {"accuracy": result["overall"]["accuracy"]}, right
+    return ComparedRun(summary | {"accuracy": result["overall"]["accuracy"]}, right)
 
 
 def check_place(
@@ -117,14 +120,11 @@ def check_place(
     scoring: str,
     pairs: Sequence[minimal_pairs.Pair],
     normalize: str,
-    other: dict | None,
+    compared: ComparedRun | None,
     overwrite: bool,
 ) -> None:
-    """Checks the place of a report, which may not replace one with results that the new one lacks.
-
-    `other` is the run, step and accuracy to compare with, from `read_to_compare`.
-    """
-    path = report.file
+    """Checks the place of a report, which may not replace one with results that the new one lacks."""
+    path, other = report.file, compared.summary if compared else None
     if path.is_file() and not overwrite:
         old = read(path)
         matches = {

@@ -154,9 +154,9 @@ def differences(runs: Sequence[RunFiles]) -> list[Block]:
     for run in runs:
         file = run.directory.evaluation / f"{name}.json"
         try:
-            _, right[run.name] = blimp_report.read_to_compare(
+            right[run.name] = blimp_report.read_to_compare(
                 file, scoring, data["sha256"], data["pairs"]
-            )
+            ).right
         except InputError as error:
             notes.append(note(f"{error}."))
     reference = right.pop(first.name, None)
