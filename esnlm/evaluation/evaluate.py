@@ -13,14 +13,14 @@ import numpy as np
 
 from esnlm.base.errors import InputError
 from esnlm.evaluation import conventions, minimal_pairs, statistics
-from esnlm.evaluation.minimal_pairs import Pair, indices_by_paradigm, sentences_of, wrong_of
-from esnlm.evaluation.sequences import (
+from esnlm.evaluation.conventions import (
     ScorableRun,
     describe_unscored,
     encode,
     list_texts,
     sum_log_probs,
 )
+from esnlm.evaluation.minimal_pairs import Pair, indices_by_paradigm, sentences_of, wrong_of
 from esnlm.models.ngrams import NgramModel
 
 FORMAT = "esnlm minimal pairs"

@@ -17,8 +17,8 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from esnlm.base.errors import InputError
-from esnlm.evaluation.alignment import token_spans
-from esnlm.evaluation.sequences import check_defined, sum_log_probs
+from esnlm.evaluation.conventions import check_defined, sum_log_probs
+from esnlm.evaluation.surprisal import token_spans
 from esnlm.loaded_run import Run
 
 # The pipeline's task for each folder of sentences.

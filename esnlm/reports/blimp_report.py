@@ -15,6 +15,7 @@ from esnlm.base.errors import InputError
 from esnlm.base.files import seal, spell_nonfinite
 from esnlm.base.screen import Screen
 from esnlm.evaluation import minimal_pairs
+from esnlm.evaluation.conventions import ScorableRun
 from esnlm.evaluation.evaluate import (
     FORMAT,
     FORMAT_VERSION,
@@ -22,7 +23,6 @@ from esnlm.evaluation.evaluate import (
     Evaluation,
     config_sha256,
 )
-from esnlm.evaluation.sequences import ScorableRun
 from esnlm.evaluation.statistics import LEVEL
 from esnlm.reports.figures import spell, spell_interval
 from esnlm.reports.report import Report, Table, markdown_table
