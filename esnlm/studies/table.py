@@ -17,7 +17,7 @@ from esnlm.reports import blimp_report, plots, run_table
 from esnlm.reports.figures import FIGURES, spell, spell_mean, titles
 from esnlm.reports.report import Report, markdown_table
 from esnlm.runs.directory import RunDirectory
-from esnlm.studies.pool import Run
+from esnlm.studies.pool import StudyRun
 from esnlm.studies.study_file import MEASURES, StudyFile
 
 LEGEND = (
@@ -42,7 +42,7 @@ Figures = Mapping[str, Any]  # of a run, from read_run
 Tree = dict[str, Any]  # table.json
 
 
-def read_run(run: Run, pairs: str | None = None) -> dict[str, Any] | None:
+def read_run(run: StudyRun, pairs: str | None = None) -> dict[str, Any] | None:
     """Returns the figures of a run, with MEASURES as numbers or None; None if it is not finished.
 
     Args:
