@@ -10,7 +10,7 @@ from esnlm.data import tokenizer as tokenizer_module
 from esnlm.data.encode import encode_sentences
 from esnlm.data.tokenizer import load_tokenizer
 from esnlm.evaluation.surprisal import token_spans
-from esnlm.interchange.huggingface.tokenizer import tokenizer_files
+from esnlm.interchange.huggingface.conversion import tokenizer_files
 
 tokenizers = pytest.importorskip("tokenizers")
 
