@@ -75,11 +75,11 @@ class RunFiles:
         self.path = shlex.quote(str(folder))  # as a word of a command
         self.record = run_table.read_record(folder)
         self.experiment = config_io.read_begun(directory.config)
-        self.summary: dict[str, Any] = self.record["summary"]
+        self.summary: dict[str, Any] = self.record.summary
         self.curves = read_curves(folder) if directory.metrics.exists() else None
         measured = directory.diagnostics / "diagnostics.json"
         self.diagnostics = json.loads(measured.read_bytes()) if measured.exists() else None
-        reports = self.record["minimal_pairs"]
+        reports = self.record.minimal_pairs
         names = sorted(reports, key=lambda name: name != f"blimp-{scoring}")
         self.reports = {name: reports[name] for name in names}
         # the minimal-pair report to show in full
@@ -87,7 +87,7 @@ class RunFiles:
 
     @property
     def name(self) -> str:
-        return self.record["run"]
+        return self.record.run
 
     def pairs(self, name: str) -> list[dict[str, Any]]:
         """Returns the pairs of a report. Raises InputError if they were not kept."""
@@ -127,7 +127,9 @@ def losses(run: RunFiles) -> list[Block]:
 
 
 def draw_all(
-    runs: Sequence[RunFiles], groups: list[list[dict]], summary: dict[str, Any] | None = None
+    runs: Sequence[RunFiles],
+    groups: Sequence[run_table.Group],
+    summary: dict[str, Any] | None = None,
 ) -> list[Block]:
     """Returns the picture of the losses of runs; empty if a run has none, or without matplotlib."""
     curves = {run.name: run.curves for run in runs if run.curves is not None}

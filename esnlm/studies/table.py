@@ -52,7 +52,7 @@ def read_run(run: StudyRun, pairs: str | None = None) -> dict[str, Any] | None:
     summary = directory.read_summary()
     if summary is None:
         return None
-    known = run_table.figures(summary)
+    known = run_table.loss_figures(summary)
     figures: dict[str, Any] = {name: known.get(name) for name in MEASURES}
     if "train_nll_of" in summary and summary["status"] != "diverged":
         figures["train_nll"] = None  # not the epoch mean of Ueda et al. 2025a
@@ -206,7 +206,8 @@ def notes_on(runs: Sequence[Figures]) -> list[str]:
         bounds = dict.fromkeys(spell("accuracy", end(values)) for end in (min, max) if values)
         baselines += [f"{title} {' .. '.join(bounds)}"] if bounds else []
     notes = [
-        f"{line}." for line in run_table.on_tokenizers(run.get("data_sha256") or {} for run in runs)
+        f"{line}."
+        for line in run_table.tokenizer_notes(run.get("data_sha256") or {} for run in runs)
     ]
     if baselines:
         text = "Minimal pairs: the convention paper. On the same pairs, in percent:"
