@@ -19,7 +19,7 @@ from esnlm.base.errors import InputError
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reports import blimp_report, plots, run_table
 from esnlm.reports.blimp_report import entry_of, readable
-from esnlm.reports.figures import FIGURES, diagnosis_rows, spell, spell_interval
+from esnlm.reports.figures import FIGURES, diagnosis_rows, format_figure, format_interval
 from esnlm.reports.loss_plot import draw_losses, read_curves
 from esnlm.runs.directory import RunDirectory
 from esnlm.training import config_io
@@ -104,8 +104,10 @@ def trained(run: RunFiles) -> list[Block]:
     if run.report is not None and run.report["overall"]["accuracy"] is not None:
         overall, pairs = run.report["overall"], run.report["data"]["pairs"]
         name = "BLiMP, %" if run.report["anchors"] else FIGURES["blimp"].title
-        interval = spell_interval(overall["interval"])
-        keys.append((spell("accuracy", overall["accuracy"]), name, f"{interval}; {pairs:,} pairs"))
+        interval = format_interval(overall["interval"])
+        keys.append(
+            (format_figure("accuracy", overall["accuracy"]), name, f"{interval}; {pairs:,} pairs")
+        )
     facts |= {"seed": str(run.experiment.seed), "folder": str(run.directory.path)}
     if run.summary.get("device"):
         facts["machine"] = run_table.describe_machine(run.summary["device"])

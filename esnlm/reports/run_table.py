@@ -18,7 +18,7 @@ from esnlm.base.console import counted
 from esnlm.base.errors import InputError
 from esnlm.evaluation.statistics import LEVEL, mean_over_seeds
 from esnlm.reports import blimp_report
-from esnlm.reports.figures import FIGURES, spell_interval, spell_mean, titles
+from esnlm.reports.figures import FIGURES, format_interval, format_mean, titles
 from esnlm.reports.report import Report, Table, csv_table, markdown_table
 from esnlm.runs.directory import RunDirectory
 from esnlm.training import config_io
@@ -248,7 +248,7 @@ def _score_cells(reports: Sequence[Any]) -> list[str]:
     return [
         " ".join(steps),
         _format_seeds("blimp", values) or ", ".join(status),
-        spell_interval(interval or (), FIGURES["blimp"].digits),
+        format_interval(interval or (), FIGURES["blimp"].digits),
         *(_format_seeds("blimp", accuracies) for accuracies in baselines),
     ]
 
@@ -267,7 +267,7 @@ def accuracy_table(groups: Sequence[Group], by: str, report_name: str) -> Table:
 
 def _format_seeds(name: str, values: Sequence[float | None]) -> str:
     """Formats the figure of a run, or the mean of a group; empty if one is unknown."""
-    return "" if None in values else spell_mean(name, mean_over_seeds(values))
+    return "" if None in values else format_mean(name, mean_over_seeds(values))
 
 
 def _csv(records: Sequence[RunRecord], by: str, report_name: str) -> str:

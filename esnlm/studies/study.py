@@ -24,11 +24,11 @@ from esnlm.studies.study_file import (
     Seeds,
     check_free,
     find_base,
+    format_setting,
     read_experiment,
     read_list,
     read_study,
     short_names,
-    spell,
 )
 from esnlm.training.settings import MAY_CHANGE, check_same
 
@@ -161,7 +161,7 @@ def make_cells(grid: GridFile, file: Path) -> list[GridRow]:
         for (case, settings), values in itertools.product(block.cases.items(), points):
             point = dict(zip(block.grid, values, strict=True))
             parts = [case] if case else []
-            parts += [f"{names[key]}={spell(value)}" for key, value in point.items()]
+            parts += [f"{names[key]}={format_setting(value)}" for key, value in point.items()]
             # also a folder's name
             name = ",".join(re.sub(r"[^\w.=+^-]+", "_", part) for part in parts) or "base"
             if taken := {"run", "seed"} & {*settings, *point} or {*settings} & {*point}:
@@ -181,7 +181,7 @@ def make_runs(
     runs, cells = [], make_cells(grid, file)
     check_free(file, overrides, {"run", "seed"}.union(*(cell.settings for cell in cells)))
     for cell in cells:
-        settings = [f"--{key}={spell(value)}" for key, value in cell.settings.items()]
+        settings = [f"--{key}={format_setting(value)}" for key, value in cell.settings.items()]
         settings += overrides
         for seed in grid.seeds:
             place = [f"--run={out / 'runs' / f'{cell.name}-seed{seed}'}", f"--seed={seed}"]
