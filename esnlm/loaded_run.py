@@ -21,14 +21,14 @@ from esnlm.data.encode import encode_sentences
 from esnlm.data.store import TokenStore, open_store
 from esnlm.data.tokenizer import Tokenizer, load_tokenizer
 from esnlm.evaluation import generation, scoring, surprisal
-from esnlm.evaluation.likelihood import Likelihood, of_model
-from esnlm.evaluation.sequences import (
+from esnlm.evaluation.conventions import (
     describe_unscored,
     encode,
     is_blank,
     list_texts,
     sum_log_probs,
 )
+from esnlm.evaluation.likelihood import Likelihood, of_model
 from esnlm.features.batching import padded_size, read_by_tokens, round_up
 from esnlm.features.stream import SentenceFeatures
 from esnlm.machine.compute import in_float32

@@ -68,7 +68,6 @@ def run(args: argparse.Namespace) -> None:
     from esnlm.reservoir import weights
     from esnlm.runs.directory import RunDirectory
     from esnlm.training import config_io
-    from esnlm.training.summary import describe_device, versions
 
     if args.config is None and args.overrides:
         raise InputError(f"{' '.join(args.overrides)}: settings need --config; a run has its own")
@@ -112,13 +111,7 @@ def run(args: argparse.Namespace) -> None:
         figures, measured = measures.measure(name, echo_state, reservoir, text)
         reservoirs.append(figures | {"seed": settings_of.seed, "step": step})
         curves |= {f"{name}: {measure}": curve for measure, curve in measured.items()}
-    result = {
-        "reservoirs": reservoirs,
-        "text": text.name,
-        "command": args.command,
-        "versions": versions(),
-        "device": describe_device(),
-    }
+    result = {"reservoirs": reservoirs, "text": text.name, "command": args.command}
     picture, note = plots.render(lambda: _plot(curves))
     written = report.write(result, others={report.file.with_name("contraction.png"): picture})
     screen, columns = Screen(), [diagnosis_rows(figures) for figures in reservoirs]

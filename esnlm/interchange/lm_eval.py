@@ -16,8 +16,8 @@ from lm_eval.models.utils import normalize_gen_kwargs
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 from esnlm.base.errors import InputError
+from esnlm.evaluation.conventions import check_defined, sum_log_probs
 from esnlm.evaluation.generation import generate_each
-from esnlm.evaluation.sequences import check_defined, sum_log_probs
 from esnlm.loaded_run import MAX_STATE_BYTES, Run, Step, load
 
 # Task settings that would change the chosen tokens, with their neutral values. The second group is
