@@ -5,7 +5,8 @@ import re
 
 import pytest
 
-from esnlm.base.settings import build
+from esnlm.base.errors import InputError
+from esnlm.base.settings import build, read_tree
 from esnlm.data.sources import StoreData
 from esnlm.models.deep_readout import DeepReadoutConfig
 from esnlm.models.echo_state import EchoStateConfig
@@ -70,3 +71,19 @@ def test_a_renamed_setting_is_read_under_its_earlier_name(capsys):
     data = build(StoreData, {"context": "document", "piece": 8}, "data.", "run.yaml")
     assert data.bptt_length == 8
     assert "run.yaml: data.piece is called data.bptt_length now" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "text, line",
+    [
+        ("a: 1\nb: {c: 2, c: 3}", "not a YAML file: c stands twice"),
+        ("a: [1", "not a YAML file: while parsing a flow sequence"),
+        ("a: \xff", "not a YAML file: 'utf-8' codec can't decode"),
+    ],
+)
+def test_yaml_that_is_refused_names_its_file(tmp_path, text, line):
+    (tmp_path / "a.yaml").write_text(text, encoding="latin-1")
+    with pytest.raises(InputError, match=f"^{tmp_path}/a.yaml: {line}"):
+        read_tree(tmp_path / "a.yaml", "give one")
+    with pytest.raises(InputError, match="^none.yaml: No such file or directory; give one$"):
+        read_tree((tmp_path / "none.yaml").relative_to(tmp_path), "give one")
