@@ -14,7 +14,6 @@ import pydantic.dataclasses
 import yaml
 from pydantic import ConfigDict, Field, ValidationError
 
-from esnlm.base.console import warn
 from esnlm.base.errors import InputError
 
 Natural = Annotated[int, Field(ge=0, lt=2**63)]
@@ -34,8 +33,7 @@ def settings(section: type[Section]) -> type[Section]:
     """Makes a class a frozen dataclass with checked fields.
 
     Rules between fields belong into `__post_init__`. It raises ValueError, beginning with a field's
-    name. A class variable RENAMED maps earlier names of settings, which `build` still accepts, to
-    those of today.
+    name.
     """
     return pydantic.dataclasses.dataclass(frozen=True, config=RULES)(section)  # type: ignore[return-value]
 
@@ -102,13 +100,9 @@ def build(
     """
     hints = typing.get_type_hints(section, include_extras=True)
     known = [each.name for each in dataclasses.fields(section)]  # type: ignore[arg-type]
-    renamed: Mapping[str, str] = getattr(section, "RENAMED", {})
     values = {}
     for name, value in tree.items():
         here = "command line" if isinstance(value, CommandLine) else where
-        if name in renamed:
-            warn(f"{_begin(here)}{path}{name} is called {path}{renamed[name]} now")
-            name = renamed[name]
         if name not in known:
             raise InputError(
                 f"{_begin(here)}{path}{name}: no such setting; choose from {', '.join(known)}"

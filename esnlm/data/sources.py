@@ -103,8 +103,6 @@ class StoreData(DataSource):
     # tokens of each document in an update, over which gradients go back; for context document only
     bptt_length: Count = 32
 
-    RENAMED: ClassVar[dict[str, str]] = {"piece": "bptt_length"}
-
     def __post_init__(self) -> None:
         if self.context == "sentence" and self.bptt_length != StoreData.bptt_length:
             raise ValueError(

@@ -89,6 +89,8 @@ def _points(
 
 def _average(training: np.ndarray) -> np.ndarray:
     """Returns the curve (position, NLL), averaged between POINTS points, (at most POINTS, 2)."""
+    # Updates of a document may read no whole word, and the logarithmic axis begins above 0.
+    training = training[training[:, 0] > 0]
     if not len(training):
         return training
     bounds = np.geomspace(training[0, 0], training[-1, 0], POINTS)

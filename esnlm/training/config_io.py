@@ -16,9 +16,9 @@ from esnlm.training.config import Experiment, as_dict
 # Settings of the section `compute` that a run does not inherit from its parent.
 OF_DEVICE = ("kernel", "batch_slots", "window_tokens", "mesh")
 
-# Former names of settings, {"section.former": "current"}, and of their values. Files may still have
-# them; a run directory keeps those of the version that began it.
-FORMER_SETTINGS: dict[str, str] = {}
+# Former names of settings and of their values. Files may still have them; a run directory keeps
+# those of the version that began it.
+FORMER_SETTINGS = {"data.piece": "bptt_length"}
 FORMER_VALUES = {
     ("data.kind", "given"): "in_memory",
     ("model.reservoir.topology.kind", "given"): "from_matrix",
@@ -115,7 +115,7 @@ def _rename(value: Any, path: str, warnings: list[str]) -> Any:
         setting = f"{path}.{key}" if path else key
         name = FORMER_SETTINGS.get(setting, key)
         if name != key:
-            warnings.append(f"{setting} is now {name}")
+            warnings.append(f"{setting} is now {setting.removesuffix(key)}{name}")
         tree[name] = _rename(inner, setting, warnings)
     return tree
 

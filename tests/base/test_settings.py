@@ -7,7 +7,6 @@ import pytest
 
 from esnlm.base.errors import InputError
 from esnlm.base.settings import build, read_tree
-from esnlm.data.sources import StoreData
 from esnlm.models.deep_readout import DeepReadoutConfig
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.models.gpt2 import GPT2Config
@@ -65,12 +64,6 @@ def test_a_rule_names_the_setting(section, settings, line):
 
     with pytest.raises(ValueError, match="^" + re.escape(line)):
         build(section, yaml.safe_load(settings))
-
-
-def test_a_renamed_setting_is_read_under_its_earlier_name(capsys):
-    data = build(StoreData, {"context": "document", "piece": 8}, "data.", "run.yaml")
-    assert data.bptt_length == 8
-    assert "run.yaml: data.piece is called data.bptt_length now" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

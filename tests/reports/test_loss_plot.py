@@ -50,6 +50,19 @@ def test_minutes_are_the_tokens_over_the_mean_speed_until_then(make_logged):
     np.testing.assert_allclose(curves.validation["minutes"], [[2.0, 5.5]])
 
 
+def test_updates_before_the_first_whole_word_are_left_out(make_run):
+    """An update of a document may end no sentence, and the axis of words is logarithmic."""
+    folder = make_run("document")
+    lines = [
+        {"step": step, "epoch": 1, "tokens": step, "words": words, "train_nll": 9.0 - step}
+        for step, words in ((1, 0), (2, 1_000_000), (3, 2_000_000))
+    ]
+    text = "".join(json.dumps(line | {"tokens_per_second": 10.0}) + "\n" for line in lines)
+    (folder / "metrics.jsonl").write_text(text)
+    curves = read_curves(folder)
+    np.testing.assert_allclose(curves.training["words"], [[1.0, 7.0], [2.0, 6.0]])
+
+
 def test_a_readout_that_was_solved_for_has_one_loss(make_run):
     """Its last line has neither words nor speed: they are those of the line before."""
     folder = make_run("ridge")

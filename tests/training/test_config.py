@@ -224,6 +224,14 @@ def test_former_names_are_read_with_a_warning_and_silently_from_a_run(file, path
         assert config_io.read(file("{}"), [f"--{path}", former]) == begun
 
 
+def test_a_former_setting_is_read_with_a_warning_and_silently_from_a_run(file):
+    text = "data: {kind: store, train: text, context: document, piece: 8}"
+    begun = config_io.read_begun(file(text))
+    assert begun.data.bptt_length == 8
+    with pytest.warns(UserWarning, match="data.piece is now data.bptt_length"):
+        assert config_io.read(file(text)) == begun
+
+
 def test_trackers_are_a_list_of_names(file):
     assert config_io.read(file("run: runs/x"), ["--tracking", "[wandb]"]).tracking == ("wandb",)
     assert "tape" in refusal(config_io.read, file("tracking: [tape]"))
