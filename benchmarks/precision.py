@@ -26,7 +26,7 @@ import numpy as np
 import esnlm
 from esnlm.base.errors import InputError
 from esnlm.evaluation import minimal_pairs
-from esnlm.evaluation.sequences import encode, sum_log_probs
+from esnlm.evaluation.conventions import encode, sum_log_probs
 from esnlm.models.echo_state import EchoState
 from esnlm.reservoir.arrays import as_scipy
 from esnlm.reservoir.cell import ReservoirLayer

@@ -24,7 +24,7 @@ import untrained
 from jax import lax
 
 from esnlm.data.tokenizer import load_tokenizer
-from esnlm.evaluation import minimal_pairs, sequences
+from esnlm.evaluation import conventions, minimal_pairs
 
 if measure.torch is not None:
     import peers
@@ -64,7 +64,7 @@ def read(args: argparse.Namespace) -> tuple[list[np.ndarray], int]:
     pairs = measure.spread(minimal_pairs.load(args.pairs), args.limit // 2)
     tokenizer = load_tokenizer(args.tokenizer)
     text = [sentence for pair in pairs for sentence in (pair.good, pair.bad)]
-    return sequences.encode(text, tokenizer, "paper"), tokenizer.vocab_size
+    return conventions.encode(text, tokenizer, "paper"), tokenizer.vocab_size
 
 
 def measure_scoring(sentences: list[np.ndarray], vocab_size: int, args: argparse.Namespace) -> dict:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from esnlm.evaluation import minimal_pairs
-from esnlm.evaluation.anchors import FOLDER, checksum, published_accuracies
+from esnlm.evaluation.evaluate import FOLDER, checksum, published_accuracies
 
 
 def checksums(folder: Path) -> np.ndarray:

@@ -9,7 +9,7 @@ import pytest
 import esnlm
 from esnlm import loaded_run
 from esnlm.base.errors import InputError
-from esnlm.evaluation.sequences import encode
+from esnlm.evaluation.conventions import encode
 from esnlm.machine.compute import ComputeConfig
 from esnlm.models import devices
 from esnlm.training.config import Experiment

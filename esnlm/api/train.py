@@ -15,7 +15,7 @@ from esnlm.data.corpus import put_sentences
 from esnlm.data.encode import write_sentences
 from esnlm.data.store import TokenStore
 from esnlm.data.tokenizer import WORD_PATTERN, Tokenizer, load_tokenizer, train_bpe, word_tokenizer
-from esnlm.evaluation.sequences import list_texts
+from esnlm.evaluation.conventions import list_texts
 from esnlm.loaded_run import Run
 from esnlm.reports.run_results import show_results
 from esnlm.runs import checkpoint

@@ -143,12 +143,13 @@ def run(args: argparse.Namespace) -> None:
 
 def _steps_by_revision(args: argparse.Namespace, run: "Run") -> dict[str, int]:
     """Returns the steps to score, by the names of their revisions."""
-    from esnlm.interchange.revisions import revision_names, words_of_checkpoints
+    from esnlm.interchange.babylm import revision_names
+    from esnlm.runs import checkpoint
     from esnlm.runs.directory import RunDirectory
 
     if not args.checkpoints and args.step is None:
         return {MAIN: run.step}
-    names = revision_names(words_of_checkpoints(RunDirectory(run.directory)))
+    names = revision_names(checkpoint.words_by_step(RunDirectory(run.directory).checkpoints))
     if not args.checkpoints:
         return {names.get(run.step, f"step_{run.step}"): run.step}
     steps = {name: step for step, name in names.items() if name.startswith("chck_")}

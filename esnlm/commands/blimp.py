@@ -125,7 +125,7 @@ def run(args: argparse.Namespace) -> None:
     elif args.step is not None:
         name += f"-step-{loaded.step}"
     report = Report(args.out or directory.evaluation / f"{name}.json", args.command)
-    other, compare_with = None, None
+    compare_with = None
     if args.compare:
         compare_with = blimp_report.read_to_compare(
             run_copy(args.compare, untrained=True),
@@ -133,9 +133,8 @@ def run(args: argparse.Namespace) -> None:
             minimal_pairs.digest(pairs),
             len(pairs),
         )
-        other = compare_with[0]
     blimp_report.check_place(
-        report, loaded, args.scoring, pairs, args.normalize, other, args.overwrite
+        report, loaded, args.scoring, pairs, args.normalize, compare_with, args.overwrite
     )
 
     evaluation = evaluate(

@@ -130,7 +130,7 @@ def run(args: argparse.Namespace) -> None:
 
 def _words_by_step(run: "Run") -> dict[int, int]:
     """Returns the number of words read by each saved checkpoint, by step, ascending."""
-    from esnlm.interchange.revisions import words_of_checkpoints
+    from esnlm.runs import checkpoint
     from esnlm.runs.directory import RunDirectory
 
     if run.config.fitter is not None or not run.config.data.has_corpus:
@@ -138,7 +138,9 @@ def _words_by_step(run: "Run") -> dict[int, int]:
             f"{run.directory}: imported or fitted by regression: a curve needs training by updates"
         )
     directory = RunDirectory(run.directory)
-    saved = {step: n for step, n in sorted(words_of_checkpoints(directory).items()) if n}
+    saved = {
+        step: n for step, n in sorted(checkpoint.words_by_step(directory.checkpoints).items()) if n
+    }
     # The last checkpoint of a run may closely follow a requested one; the last of the two is
     # enough.
     following = [*list(saved.values())[1:], math.inf]

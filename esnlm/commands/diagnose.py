@@ -60,9 +60,8 @@ def run(args: argparse.Namespace) -> None:
     """
     from esnlm import loaded_run
     from esnlm.base.screen import Screen
-    from esnlm.base.versions import versions
     from esnlm.diagnosis import measures
-    from esnlm.machine.compute import backend, describe_device
+    from esnlm.machine.compute import backend
     from esnlm.reports import plots
     from esnlm.reports.figures import diagnosis_rows
     from esnlm.reports.report import Report
@@ -112,13 +111,7 @@ def run(args: argparse.Namespace) -> None:
         figures, measured = measures.measure(name, echo_state, reservoir, text)
         reservoirs.append(figures | {"seed": settings_of.seed, "step": step})
         curves |= {f"{name}: {measure}": curve for measure, curve in measured.items()}
-    result = {
-        "reservoirs": reservoirs,
-        "text": text.name,
-        "command": args.command,
-        "versions": versions(),
-        "device": describe_device(),
-    }
+    result = {"reservoirs": reservoirs, "text": text.name, "command": args.command}
     picture, note = plots.render(lambda: _plot(curves))
     written = report.write(result, others={report.file.with_name("contraction.png"): picture})
     screen, columns = Screen(), [diagnosis_rows(figures) for figures in reservoirs]

@@ -138,7 +138,7 @@ def _measure(run: "Run", baselines: dict[str, Any], path: str, text: "TokenStore
 def _print_table(result: dict) -> None:
     """Prints one row per text and model, then the size of each text and the notes."""
     from esnlm.base.screen import Screen
-    from esnlm.reports.figures import spell, titles
+    from esnlm.reports.figures import format_figure, titles
 
     screen = Screen()
     screen.line(
@@ -150,7 +150,7 @@ def _print_table(result: dict) -> None:
         for model, figures in text["models"].items():
             is_run = model == "model"
             labels = [text["path"] if is_run else "", result["run"] if is_run else model]
-            rows.append([*labels, *(spell(name, figures[name]) for name in COLUMNS)])
+            rows.append([*labels, *(format_figure(name, figures[name]) for name in COLUMNS)])
     screen.table(["text", "model", *titles(COLUMNS)], rows, align="llr")
     for text in result["texts"]:
         counts = f"{text['sentences']:,} sentences, {text['tokens']:,} predicted tokens"

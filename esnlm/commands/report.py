@@ -58,7 +58,7 @@ ARGUMENTS = [
 def run(args: argparse.Namespace) -> None:
     from esnlm.reports import plots
     from esnlm.reports.loss_plot import plot_losses
-    from esnlm.reports.run_table import SUFFIXES, distinct_runs, report
+    from esnlm.reports.run_table import SUFFIXES, distinct_runs, make_tables
     from esnlm.runs.directory import RunDirectory
 
     if args.html is not None and (args.out or args.plot or args.by != "run"):
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> None:
         run for run in runs if args.plot is None or RunDirectory(run).read_summary() is not None
     ]
     if finished:
-        table = report(finished, args.out, args.seeds, args.by, args.scoring)
+        table = make_tables(finished, args.out, args.seeds, args.by, args.scoring)
         print(table, end="\n" if plotted else "")
     for run in runs:
         if run not in finished:

@@ -182,7 +182,7 @@ def run(args: argparse.Namespace) -> None:
 def print_log_probs(args: argparse.Namespace) -> None:
     """Prints the log-probability and the text of each line; a blank line has no log-probability."""
     from esnlm.data.text_files import read_lines
-    from esnlm.evaluation.sequences import is_blank
+    from esnlm.evaluation.conventions import is_blank
 
     sentences = read_lines(args.input)
     if not any(sentences):
@@ -196,7 +196,7 @@ def print_log_probs(args: argparse.Namespace) -> None:
 def make_table(args: argparse.Namespace) -> None:
     """Prints or writes the table of surprisals. Checks all input before it scores."""
     from esnlm.commands.score_input import read_input
-    from esnlm.evaluation.sequences import is_blank
+    from esnlm.evaluation.conventions import is_blank
     from esnlm.evaluation.surprisal import Options
     from esnlm.reports import plots, surprisal_plot
 

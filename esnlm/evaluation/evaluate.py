@@ -1,27 +1,42 @@
 """Evaluates a run on minimal pairs: pairs -> sequences of ids -> log-probabilities -> outcomes."""
 
+import csv
 import hashlib
-import itertools
+import io
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from esnlm.base.errors import InputError
 from esnlm.evaluation import conventions, minimal_pairs, statistics
-from esnlm.evaluation.anchors import anchors
-from esnlm.evaluation.minimal_pairs import Pair, sentences_of, wrong_of
-from esnlm.evaluation.sequences import (
+from esnlm.evaluation.conventions import (
     ScorableRun,
     describe_unscored,
     encode,
     list_texts,
     sum_log_probs,
 )
+from esnlm.evaluation.minimal_pairs import Pair, indices_by_paradigm, sentences_of, wrong_of
 from esnlm.models.ngrams import NgramModel
 
 FORMAT = "esnlm minimal pairs"
 FORMAT_VERSION = 1
+UNITS = (
+    "accuracies and intervals in percent, log-probabilities in nats; ties count half in baselines"
+)
+SET_UNITS = f"{UNITS}, in sets one over the number of sentences at the top"
+FOLDER = resources.files("esnlm.evaluation")
+
+
+class ComparedRun(NamedTuple):
+    """Another evaluation of the same pairs under the same convention."""
+
+    summary: dict  # its run, step and accuracy
+    right: np.ndarray  # (n,) bool
 
 
 @dataclass(frozen=True)
@@ -36,12 +51,8 @@ class Evaluation:
     tokens_good: np.ndarray
     tokens_bad: np.ndarray  # (n,)
     outcome: np.ndarray  # (n,) 1 right, 0.5 a tie, 0 wrong, NaN undefined
+    right: np.ndarray  # (n,) bool, under the convention's rule for ties
     details: dict[int, dict]  # further figures of sets, by index
-
-    @property
-    def right(self) -> np.ndarray:
-        """Whether each pair is right under the convention's rule for ties, (n,) bool."""
-        return self.outcome >= (0.5 if self.result["scoring"]["ties_count_as"] == 1 else 1.0)
 
 
 def evaluate(
@@ -49,30 +60,31 @@ def evaluate(
     pairs: Sequence[Pair],
     scoring: str = "paper",
     baselines: Mapping[str, NgramModel] | None = None,
-    compare_with: tuple[dict, np.ndarray] | None = None,
+    compare_with: ComparedRun | None = None,
     progress: bool = False,
     normalize: str = "none",
 ) -> Evaluation:
     """Scores pairs with a run and with baselines that use only length and word frequency.
 
     Baselines count a tie as half, like a coin toss: `length` ties if both sentences have the same
-    number of tokens. In a set, a tie counts one over the number of sentences at the top. The run's
-    `accuracy_ties_half` counts ties in the same way, and `run_above` is the paired difference.
+    number of tokens. A set is a pair with several wrong sentences; there, a tie with k of them
+    counts 1 / (1 + k). The run's `accuracy_ties_half` counts ties in the same way, and `run_above`
+    is the paired difference.
 
     Args:
-        run, pairs, scoring: the results of `esnlm.load` and `minimal_pairs.load`, and the name of
-            the convention.
+        run: a trained run, from `esnlm.load`.
+        pairs: pairs and sets, from `minimal_pairs.load`.
+        scoring: the name of the convention.
         baselines: further models besides `length` and `unigram`, by name.
-        compare_with: run, step and accuracy of another evaluation of these pairs, and which it has
-            right, (n,) bool.
+        compare_with: another evaluation of these pairs.
         progress: whether to show the progress of scoring.
         normalize: "tokens" or "bytes": adds `normalized`, the accuracies by log p per scored token
             or per UTF-8 byte.
 
     Returns:
-        The evaluation. If log-probabilities are not numbers or the model has collapsed
-        (`statistics.has_collapsed`), the accuracies are None, and `status` and `warnings` of the
-        result explain why.
+        The evaluation. Its result has a `status`: "ok"; "collapsed": no accuracies
+        (`statistics.has_collapsed`); "not defined": none for paradigms with an undefined
+        log-probability, and for means over them. `warnings` explain it.
     """
     convention = conventions.get(scoring)
     if not pairs:
@@ -84,22 +96,38 @@ def evaluate(
     judge = Judge(pairs)
     sequences = encode(list_texts(judge.sentences), run.tokenizer, scoring)
     tokens = np.array([len(ids) for ids in sequences])
+    scored = tokens - 1  # the first token is only read
     log_prob = sum_log_probs(run.token_log_probs_of(sequences, progress=progress))
 
     tie_is_right = float(convention.tie_is_right)
     accuracies = judge.accuracies(log_prob, tie_is_right)
-    status, warnings = _verdict(judge, log_prob, tokens - 1, accuracies)
+    status, warnings = _find_status(judge, log_prob, scored, accuracies["paradigms"])
+    can_compare = status == "ok"
+    if status == "collapsed":
+        accuracies = _blank_accuracies(accuracies)
     if (unscored := describe_unscored(sequences, scoring)) is not None:
         warnings.append(unscored)
-    for uid, entry in accuracies["paradigms"].items():
-        first = pairs[judge.indices[uid][0]]
-        entry.update(phenomenon=first.phenomenon, field=first.field)
-    if status == "collapsed":
-        groups = accuracies["phenomena"], accuracies["paradigms"], {"": accuracies["overall"]}
-        for entry in itertools.chain(*(group.values() for group in groups)):
-            keys = [key for key in entry if key.startswith(("accuracy", "interval"))]
-            entry.update(dict.fromkeys(keys))
-    guesses = _guess(run, sequences, baselines or {})
+    baseline_entries = {}
+    for name, other in _baseline_log_probs(run, sequences, baselines or {}).items():
+        above = judge.compare_outcomes(log_prob, other) if can_compare else None
+        entry = judge.accuracies(other, judge.tie_credit(other))
+        baseline_entries[name] = entry | {"run_above": above}
+
+    outcome = judge.outcomes(log_prob)
+    right = outcome >= (0.5 if convention.tie_is_right else 1.0)
+    optional: dict[str, Any] = {}
+    if normalize != "none" and status != "collapsed":
+        bytes_of = np.array([len(sentence.encode()) for sentence in judge.sentences])
+        sizes = scored if normalize == "tokens" else bytes_of
+        mean = log_prob / np.maximum(sizes, 1)  # (sentences,), nats per token or byte
+        optional["normalized"] = {"by": normalize, **judge.accuracies(mean, tie_is_right)}
+    if judge.is_set.any():
+        chances = [judge.chance[indices].mean() for indices in judge.indices.values()]
+        optional["chance"] = 100 * float(np.mean(chances))
+    if compare_with is not None:
+        other_run, is_right = compare_with
+        differences = statistics.compare(right, is_right, judge.indices, judge.phenomena)
+        optional["comparison"] = {"with": other_run, **differences} if can_compare else None
 
     result = {
         "format": FORMAT,
@@ -117,54 +145,30 @@ def evaluate(
         "tokenizer": {
             name: getattr(run.tokenizer, name) for name in ("name", "sha256", "vocab_size")
         },
-        "data": {
-            "sha256": minimal_pairs.digest(pairs),
-            "pairs": len(pairs),
-            "distinct_sentences": len(judge.sentences),
-            "identical_pairs": int(judge.identical.sum()),
-            "paradigms": len(judge.indices),
-            "phenomena": len(accuracies["phenomena"]),
-        },
-        "units": (
-            "accuracies and intervals in percent, log-probabilities in nats; ties count half in"
-            " baselines"
-        ),
+        "data": judge.describe(),
+        "units": SET_UNITS if judge.is_set.any() else UNITS,
         "intervals": statistics.INTERVALS,
-        **accuracies,
-        "baselines": {
-            name: judge.accuracies(guess, judge.tie_credit(guess))
-            | {"run_above": judge.compare(log_prob, guess) if status == "ok" else None}
-            for name, guess in guesses.items()
+        "overall": accuracies["overall"],
+        "phenomena": accuracies["phenomena"],
+        "paradigms": {
+            uid: entry | judge.origin(uid) for uid, entry in accuracies["paradigms"].items()
         },
+        "baselines": baseline_entries,
         "anchors": anchors(pairs),
+        **optional,
     }
-    if normalize != "none" and status != "collapsed":
-        sizes = tokens - 1
-        if normalize == "bytes":
-            sizes = np.array([len(sentence.encode()) for sentence in judge.sentences])
-        mean = log_prob / np.maximum(sizes, 1)  # (sentences,), nats per token or byte
-        result["normalized"] = {"by": normalize, **judge.accuracies(mean, tie_is_right)}
-    if sets := int(judge.is_set.sum()):
-        result["data"]["kinds"] = {"pairs": len(pairs) - sets, "sets": sets}
-        result["units"] += ", in sets one over the number of sentences at the top"
-        chances = [judge.chance[indices].mean() for indices in judge.indices.values()]
-        result["chance"] = 100 * float(np.mean(chances))
     good, bad = judge.good, judge.bad(log_prob)
-    evaluation = Evaluation(
+    return Evaluation(
         result,
         list(pairs),
         log_prob_good=log_prob[good],
         log_prob_bad=log_prob[bad],
         tokens_good=tokens[good],
         tokens_bad=tokens[bad],
-        outcome=judge.outcomes(log_prob),
+        outcome=outcome,
+        right=right,
         details=judge.details(log_prob),
     )
-    if compare_with is not None:
-        other, is_right = compare_with
-        differences = statistics.compare(evaluation.right, is_right, judge.indices, judge.phenomena)
-        result["comparison"] = {"with": other, **differences} if status == "ok" else None
-    return evaluation
 
 
 class Judge:
@@ -175,7 +179,7 @@ class Judge:
 
     def __init__(self, pairs: Sequence[Pair]) -> None:
         self._pairs = pairs
-        self.indices = minimal_pairs.indices_by_paradigm(pairs)
+        self.indices = indices_by_paradigm(pairs)
         self.phenomena = {pair.uid: pair.phenomenon for pair in pairs}
         # the distinct sentences, each of which is scored once
         self.sentences = list(dict.fromkeys(text for pair in pairs for text in sentences_of(pair)))
@@ -189,6 +193,25 @@ class Judge:
         self._is_wrong = np.arange(width) < counts[:, None]  # (n, K), false for repetitions
         self.is_set, self.chance = counts > 1, 1 / (1 + counts)
         self.identical = (self._wrong == self.good[:, None]).any(axis=1)
+
+    def describe(self) -> dict[str, Any]:
+        """Returns the digest and the counts of the pairs, for a report."""
+        description: dict[str, Any] = {
+            "sha256": minimal_pairs.digest(self._pairs),
+            "pairs": len(self._pairs),
+            "distinct_sentences": len(self.sentences),
+            "identical_pairs": int(self.identical.sum()),
+            "paradigms": len(self.indices),
+            "phenomena": len(set(self.phenomena.values())),
+        }
+        if sets := int(self.is_set.sum()):
+            description["kinds"] = {"pairs": len(self._pairs) - sets, "sets": sets}
+        return description
+
+    def origin(self, uid: str) -> dict[str, str]:
+        """Returns the phenomenon and the field of a paradigm."""
+        first = self._pairs[self.indices[uid][0]]
+        return {"phenomenon": first.phenomenon, "field": first.field}
 
     def bad(self, log_prob: np.ndarray) -> np.ndarray:
         """Returns the index of the most probable wrong sentence of each pair, (n,)."""
@@ -215,12 +238,12 @@ class Judge:
             self.tie_credit(log_prob),
         )
 
-    def compare(self, log_prob: np.ndarray, other: np.ndarray) -> dict:
+    def compare_outcomes(self, log_prob: np.ndarray, other: np.ndarray) -> dict:
         """Returns `statistics.compare` of two models by their outcomes, with credit for ties."""
-        credited, of_other = self._credited(log_prob), self._credited(other)
-        return statistics.compare(credited, of_other, self.indices, self.phenomena)
+        credit, other_credit = self._credit(log_prob), self._credit(other)
+        return statistics.compare(credit, other_credit, self.indices, self.phenomena)
 
-    def _credited(self, log_prob: np.ndarray) -> np.ndarray:
+    def _credit(self, log_prob: np.ndarray) -> np.ndarray:
         outcome = self.outcomes(log_prob)
         return np.where(outcome == 0.5, self.tie_credit(log_prob), outcome)
 
@@ -243,30 +266,30 @@ def config_sha256(run: ScorableRun) -> str:
     return hashlib.sha256((run.directory / "config.yaml").read_bytes()).hexdigest()
 
 
-def _guess(
+def _baseline_log_probs(
     run: ScorableRun, sequences: list[np.ndarray], baselines: Mapping[str, NgramModel]
 ) -> dict[str, np.ndarray]:
     """Returns log p of each sentence by each baseline, (sentences,)."""
     unigram = run.unigram()
     models = ({} if unigram is None else {"unigram": unigram}) | dict(baselines)
-    guesses = {"length": sum_log_probs(np.full(len(ids), -1.0) for ids in sequences)}
+    log_probs = {"length": sum_log_probs(np.full(len(ids), -1.0) for ids in sequences)}
     for name, model in models.items():
-        guesses[name] = sum_log_probs(model.token_log_probs_of(sequences))
-    return guesses
+        log_probs[name] = sum_log_probs(model.token_log_probs_of(sequences))
+    return log_probs
 
 
-def _verdict(
-    judge: Judge, log_prob: np.ndarray, scored: np.ndarray, accuracies: dict
+def _find_status(
+    judge: Judge, log_prob: np.ndarray, scored: np.ndarray, paradigms: Mapping[str, dict]
 ) -> tuple[str, list[str]]:
-    """Returns the status ("ok", "not defined" or "collapsed") and warnings.
+    """Returns the status of a report and its warnings.
 
     `scored` is the number of scored tokens of each sentence.
     """
     if undefined := int(np.sum(np.isnan(log_prob) | np.isposinf(log_prob))):
-        affected = sum(entry["undefined"] > 0 for entry in accuracies["paradigms"].values())
+        affected = sum(entry["undefined"] > 0 for entry in paradigms.values())
         return "not defined", [
             f"{undefined} of {len(log_prob)} sentences have a log-probability that is not a number,"
-            f" in {affected} of {len(accuracies['paradigms'])} paradigms: these, and all means over"
+            f" in {affected} of {len(paradigms)} paradigms: these, and all means over"
             " them, have no accuracy"
         ]
     outcome = judge.outcomes(log_prob)
@@ -282,3 +305,64 @@ def _verdict(
             "every token has the same log-probability: only length decides, so there is no accuracy"
         ]
     return "ok", []
+
+
+def _blank_accuracies(groups: dict) -> dict:
+    """Returns the result of `statistics.accuracies` without accuracies and intervals."""
+    blank = dict.fromkeys((*statistics.ACCURACIES, "interval"))
+    levels = {
+        level: {name: entry | blank for name, entry in groups[level].items()}
+        for level in ("phenomena", "paradigms")
+    }
+    return {"overall": groups["overall"] | blank, **levels}
+
+
+def anchors(pairs: Sequence[Pair]) -> dict | None:
+    """Returns the accuracies published with BLiMP, averaged over the paradigms of the pairs.
+
+    The pairs of a paradigm, not its name, decide which of BLiMP's paradigms it is, in whole or in
+    part. An unrelated pair has the checksum of one of BLiMP's pairs with probability 2e-5. The
+    models are five_gram, lstm, transformer_xl, gpt2 and human (anchors.csv names the source).
+    All figures are in percent (Warstadt et al. 2020).
+
+    Returns:
+        Entries by paradigm, by phenomenon and overall; None if a paradigm is not one of BLiMP's.
+    """
+    published = published_accuracies()
+    checksums_of = dict(zip(published, map(frozenset, official_checksums().tolist()), strict=True))
+    accuracies: dict[str, dict[str, float]] = {}
+    for uid, indices in indices_by_paradigm(pairs).items():
+        checksums = {checksum(pairs[index]) for index in indices}
+        sources = [name for name, official in checksums_of.items() if checksums <= official]
+        if len(sources) != 1:  # BLiMP has one pair in two paradigms
+            return None
+        accuracies[uid] = published[sources[0]]
+
+    def mean_over(names: Sequence[str]) -> dict[str, float]:
+        return {
+            model: float(np.mean([accuracies[name][model] for name in names]))
+            for model in accuracies[names[0]]
+        }
+
+    return statistics.grouped(accuracies, {pair.uid: pair.phenomenon for pair in pairs}, mean_over)
+
+
+def published_accuracies() -> dict[str, dict[str, float]]:
+    """Returns the accuracies in percent by paradigm and model."""
+    lines = FOLDER.joinpath("anchors.csv").read_text("utf-8").splitlines()
+    uid, _, *models = next(csv.reader(lines[1:]))
+    rows = csv.DictReader(lines[1:])
+    return {row[uid]: {model: float(row[model]) for model in models} for row in rows}
+
+
+def official_checksums() -> np.ndarray:
+    """Returns the checksums of BLiMP's pairs, (67, 1000) uint32, sorted within each paradigm.
+
+    Paradigms are in the order of anchors.csv. docs/write_blimp_pairs.py writes the file.
+    """
+    return np.load(io.BytesIO(FOLDER.joinpath("blimp_pairs.npy").read_bytes()))
+
+
+def checksum(pair: Pair) -> int:
+    """Returns the CRC-32 of a pair."""
+    return zlib.crc32(f"{pair.good}\n{pair.bad}".encode(errors="surrogatepass"))

@@ -6,6 +6,8 @@ words. docs/surprisal.md describes and explains the treatment of words, white sp
 
 import math
 import re
+import unicodedata
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,9 +18,8 @@ import numpy as np
 
 from esnlm.base.console import ShowProgress, counted, info
 from esnlm.base.errors import InputError, warn_caller
-from esnlm.evaluation import alignment, conventions
-from esnlm.evaluation.alignment import Span
-from esnlm.evaluation.sequences import (
+from esnlm.evaluation import conventions
+from esnlm.evaluation.conventions import (
     GIVE_TEXT,
     ScorableRun,
     encode,
@@ -27,6 +28,8 @@ from esnlm.evaluation.sequences import (
     sum_log_probs,
 )
 
+# Start and end of a token or word in a text, as character indices: it covers text[start:end].
+Span = tuple[int, int]
 UNITS = {"bits": math.log(2), "nats": 1.0}  # a unit, in nats
 END = "<|endoftext|>"  # marks the end of a sentence in the table
 # A letter of a script without spaces between words: Thai, Lao, Burmese, Khmer, kana, or a Chinese
@@ -109,7 +112,7 @@ def surprisals(
     for number in chain(*streams):
         (text, words), ids = sentences[number], sequences[number][1:]
         ids = ids[: len(ids) - convention.eos]
-        spans = alignment.token_spans(" " * convention.space + text, ids, tokenizer)
+        spans = token_spans(" " * convention.space + text, ids, tokenizer)
         if convention.space:  # the added space is not part of the text
             spans = [(max(0, start - 1), end - 1) for start, end in spans]
         nats = 0.0 - log_probs[number]
@@ -129,7 +132,7 @@ def surprisals(
 def word_ends(tokenizer: Any) -> np.ndarray:
     """Returns the tokens that end the word before them, (V,) bool: white space first, or EOS."""
     tokens = (tokenizer.decode_bytes([i]) for i in range(tokenizer.vocab_size))
-    is_end = np.array([alignment.begins_word(token) for token in tokens])
+    is_end = np.array([begins_word(token) for token in tokens])
     is_end[tokenizer.eos] = True
     return is_end
 
@@ -192,7 +195,7 @@ def _move_white_space(
     moved = nats.copy()
     for j in range(1, len(nats)):
         blank_before = not tokens[j - 1].decode("utf-8", errors="replace").strip()
-        if j == len(ids) or (alignment.begins_word(tokens[j]) and not blank_before):
+        if j == len(ids) or (begins_word(tokens[j]) and not blank_before):
             moved[j - 1] -= log_ends[j]
             moved[j] += log_ends[j]
     return moved
@@ -291,10 +294,75 @@ def _parts(
     nats = nats[: len(tokens)]  # without EOS
     if options.by == "token" or not tokens:
         return list(zip(tokens, nats.tolist(), strict=True))
-    spans = alignment.join_words(
-        tokens, words or alignment.word_spans(text, options.punctuation) or [(0, len(text))]
-    )
-    owner = np.array(alignment.owners(tokens, spans))
+    spans = join_words(tokens, words or word_spans(text, options.punctuation) or [(0, len(text))])
+    owner = np.array(owners(tokens, spans))
     sums = sum_log_probs(nats[owner == number] for number in range(len(spans))).tolist()
     value_from = {start: value for (start, _), value in zip(spans, sums, strict=True)}
     return [(span, value_from.get(span[0])) for span in words or spans]
+
+
+def token_spans(text: str, ids: Sequence[int] | np.ndarray, tokenizer: Any) -> list[Span]:
+    """Returns the span of each token of a text, including its leading white space.
+
+    If several tokens share the bytes of a character, each of them covers that character.
+    """
+    if (offsets := tokenizer.offsets(text)) is not None:
+        return offsets
+    widths = [len(character.encode("utf-8", "surrogatepass")) for character in text]  # in bytes
+    size_of = {i: len(tokenizer.decode_bytes([i])) for i in set(map(int, ids))}
+    token_ends = np.cumsum([0, *(size_of[int(i)] for i in ids)])
+    character_ends = np.cumsum([0, *widths])
+    first = np.searchsorted(character_ends[1:], token_ends[:-1], side="right")
+    end = np.searchsorted(character_ends[:-1], token_ends[1:], side="left")
+    return list(zip(first.tolist(), end.tolist(), strict=True))
+
+
+def word_spans(text: str, punctuation: str = "attached") -> list[Span]:
+    """Returns the spans of the words of a text, separated by white space.
+
+    Args:
+        text: any text.
+        punctuation: "attached" leaves punctuation in the word that it touches, as in regions of
+            reading-time studies. "separate" makes the marks before and after a word words of their
+            own; marks inside a word (don't) stay.
+    """
+    regions = [match.span() for match in re.finditer(r"\S+", text)]
+    if punctuation == "attached":
+        return regions
+    spans = []
+    for start, end in regions:
+        is_mark = [unicodedata.category(character)[0] in "PS" for character in text[start:end]]
+        first, last = start, end  # of the word, without the marks around it
+        if not all(is_mark):
+            first, last = start + is_mark.index(False), end - is_mark[::-1].index(False)
+        parts = (start, first), (first, last), (last, end)
+        spans += [part for part in parts if part[0] < part[1]]
+    return spans
+
+
+def owners(tokens: Sequence[Span], spans: Sequence[Span]) -> list[int]:
+    """Returns the index of the span that each token belongs to, the span of its first character
+    that is in one.
+
+    Tokens of white space belong to the span after them, or to the last one. Requires at least one
+    span.
+    """
+    ends = [end for _, end in spans]
+    return [min(bisect_right(ends, start), len(spans) - 1) for start, _ in tokens]
+
+
+def join_words(tokens: Sequence[Span], words: Sequence[Span]) -> list[Span]:
+    """Returns the words; words that share a token are merged, as they share a probability."""
+    starts = [start for start, _ in words]
+    continued: set[int] = set()  # words merged with the one before
+    for owner, (_, end) in zip(owners(tokens, words), tokens, strict=True):
+        continued |= set(range(owner + 1, bisect_left(starts, end)))
+    merged: list[Span] = []
+    for number, (start, end) in enumerate(words):
+        merged.append((merged.pop()[0] if number in continued else start, end))
+    return merged
+
+
+def begins_word(token: bytes) -> bool:
+    """Returns whether a token begins with white space, which ends the word before it."""
+    return token.decode("utf-8", errors="ignore")[:1].isspace()

@@ -1,4 +1,4 @@
-"""The data sets, predictions and choices of BabyLM's zero-shot evaluation.
+"""The data sets, predictions and choices of BabyLM's zero-shot evaluation, and its branch names.
 
 Formats and rules follow sentence_zero_shot of babylm-org/babylm-eval, folder strict/ (the same as
 babylm/evaluation-pipeline-2025). For reading times and ages of acquisition, run the pipeline on an
@@ -9,16 +9,15 @@ chooses the first sentence, which is the right one.
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import spearmanr
 
 from esnlm.base.errors import InputError
-from esnlm.evaluation.alignment import token_spans
-from esnlm.evaluation.sequences import check_defined, sum_log_probs
+from esnlm.evaluation.conventions import check_defined, sum_log_probs
+from esnlm.evaluation.surprisal import token_spans
 from esnlm.loaded_run import Run
 
 # The pipeline's task for each folder of sentences.
@@ -28,6 +27,12 @@ FOLDERS = dict.fromkeys(
 FOLDERS |= dict.fromkeys(("ewok_filtered", "ewok_fast"), "ewok")
 FOLDERS |= dict.fromkeys(("entity_tracking", "entity_tracking_fast"), "entity_tracking")
 FOLDERS |= {"wug_adj_nominalization": "wug_adj", "wug_past_tense": "wug_past", "comps": "comps"}
+
+MILLION = 1_000_000
+MILESTONES = (*range(1, 10), *range(10, 100, 10), *range(100, 1001, 100))  # millions of words
+# [ours] A checkpoint is saved after an update, so it has read a few words more than requested. If
+# it has read more than this share beyond a milestone, it is not named after it.
+SURPLUS = 0.01
 
 
 class Item(NamedTuple):
@@ -139,6 +144,8 @@ def choose(task: str, items: Sequence[Item], log_probs: np.ndarray) -> tuple[dic
         right.setdefault(item.uid, []).append(chosen == 0)
     counts = {"items": len(items), "ties": ties}
     if is_wug:
+        from scipy.stats import spearmanr
+
         people = [item.ratio for item in items]
         is_constant = len(set(first_probs)) < 2 or len(set(people)) < 2
         rho = None if is_constant else float(spearmanr(first_probs, people)[0])
@@ -172,3 +179,26 @@ def completion_log_probs(run: Run, texts: Sequence[tuple[str, str]], bos: bool) 
         # The log-probability of token i has index i - 1, since the first token is not predicted.
         tails.append(log_probs[max(first + len(before), 1) - 1 :])
     return sum_log_probs(tails)
+
+
+def revision_names(words: Mapping[int, int]) -> dict[int, str]:
+    """Returns the name of each checkpoint: `chck_NM` for the first one at N million words, `step_N`
+    for others.
+
+    BabyLM (strict/README.md) names the branches of a model after every million words up to ten,
+    every ten million up to a hundred, and every hundred million up to a thousand, counted over all
+    epochs. `training.checkpoint_words` saves such checkpoints. `words` is the number of words of training text that each checkpoint has read, by step.
+
+    Example:
+        >>> revision_names({10: 400_000, 25: 1_000_200, 50: 2_000_100, 60: 2_500_000})
+        {10: 'step_10', 25: 'chck_1M', 50: 'chck_2M', 60: 'step_60'}
+    """
+    names: dict[int, str] = {}
+    for step in sorted(words):
+        reached = [number for number in MILESTONES if number * MILLION <= words[step]]
+        name = f"step_{step}"
+        if reached and words[step] <= (1 + SURPLUS) * reached[-1] * MILLION:
+            milestone = f"chck_{reached[-1]}M"
+            name = name if milestone in names.values() else milestone
+        names[step] = name
+    return names

@@ -16,8 +16,8 @@ from lm_eval.models.utils import normalize_gen_kwargs
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 from esnlm.base.errors import InputError
+from esnlm.evaluation.conventions import check_defined, sum_log_probs
 from esnlm.evaluation.generation import generate_each
-from esnlm.evaluation.sequences import check_defined, sum_log_probs
 from esnlm.loaded_run import MAX_STATE_BYTES, Run, Step, load
 
 # Task settings that would change the chosen tokens, with their neutral values. The second group is
@@ -63,7 +63,7 @@ class EsnLM(TemplateLM):
             raise InputError("no run; name one with --model_args run=DIR")
         self.run = run if isinstance(run, Run) else load(str(run), step=step, untrained=untrained)
         model = self.run.config.model
-        longest = model.longest or MAX_STATE_BYTES // (4 * model.feature_size) - 1
+        longest = model.max_length or MAX_STATE_BYTES // (4 * model.feature_size) - 1
         self.max_length = max_length or longest
         self.add_bos_token, self.seed = bool(add_bos_token), int(seed)
         self.max_gen_toks = int(max_gen_toks)

@@ -15,10 +15,16 @@ from esnlm.base.errors import InputError
 from esnlm.base.files import seal, spell_nonfinite
 from esnlm.base.screen import Screen
 from esnlm.evaluation import minimal_pairs
-from esnlm.evaluation.evaluate import FORMAT, FORMAT_VERSION, Evaluation, config_sha256
-from esnlm.evaluation.sequences import ScorableRun
+from esnlm.evaluation.conventions import ScorableRun
+from esnlm.evaluation.evaluate import (
+    FORMAT,
+    FORMAT_VERSION,
+    ComparedRun,
+    Evaluation,
+    config_sha256,
+)
 from esnlm.evaluation.statistics import LEVEL
-from esnlm.reports.figures import spell, spell_interval
+from esnlm.reports.figures import format_figure, format_interval
 from esnlm.reports.report import Report, Table, markdown_table
 from esnlm.runs.directory import RunDirectory
 
@@ -84,13 +90,10 @@ def read_pairs(path: Path, result: dict) -> list[dict]:
     return [json.loads(line) for line in content.splitlines()]
 
 
-def read_to_compare(
-    path: Path, scoring: str, data_sha256: str, count: int
-) -> tuple[dict, np.ndarray]:
+def read_to_compare(path: Path, scoring: str, data_sha256: str, count: int) -> ComparedRun:
     """Reads a report on the same `count` pairs under the same convention.
 
     `path` may be a run directory with such a report, and `data_sha256` is the digest of the pairs.
-    Returns its run, step and accuracy, and which pairs are right, (n,).
     """
     if path.is_dir():
         path = RunDirectory(path).evaluation / f"blimp-{scoring}.json"
@@ -108,7 +111,7 @@ def read_to_compare(
     right = np.array([line["right"] for line in read_pairs(path, result)], bool)
     assert len(right) == count  # implied by the digest
     summary = {name: result[name] for name in ("run", "step")}
-    return summary | {"accuracy": result["overall"]["accuracy"]}, right
+    return ComparedRun(summary | {"accuracy": result["overall"]["accuracy"]}, right)
 
 
 def check_place(
@@ -117,14 +120,11 @@ def check_place(
     scoring: str,
     pairs: Sequence[minimal_pairs.Pair],
     normalize: str,
-    other: dict | None,
+    compared: ComparedRun | None,
     overwrite: bool,
 ) -> None:
-    """Checks the place of a report, which may not replace one with results that the new one lacks.
-
-    `other` is the run, step and accuracy to compare with, from `read_to_compare`.
-    """
-    path = report.file
+    """Checks the place of a report, which may not replace one with results that the new one lacks."""
+    path, other = report.file, compared.summary if compared else None
     if path.is_file() and not overwrite:
         old = read(path)
         matches = {
@@ -217,7 +217,7 @@ def comparison_lines(result: dict) -> list[str]:
     return [
         (
             f"against {other['run']}, step {other['step']} ({other['accuracy']:.2f} %):"
-            f" {overall['difference']:+.2f} points [{spell_interval(overall['interval'], 2)}],"
+            f" {overall['difference']:+.2f} points [{format_interval(overall['interval'], 2)}],"
             " paired over the same pairs"
         ),
         (
@@ -239,7 +239,7 @@ def difference_table(entries: Mapping[str, dict]) -> Table:
         [
             name,
             f"{entry['difference']:+.1f}",
-            spell_interval(entry["interval"]),
+            format_interval(entry["interval"]),
             *(f"{entry[count]:,}" for count in ("only_this", "only_other")),
             *(f"{entry[p]:.2g}" for p in ("p_value", "p_value_holm")),
         ]
@@ -274,8 +274,8 @@ def headline(result: dict) -> list[str]:
     )
     if accuracy is not None:
         mean = f"mean of {data['paradigms']} paradigms" if data["paradigms"] > 1 else "one paradigm"
-        interval = spell_interval(overall["interval"], 2)
-        lines.append(f"accuracy {spell('blimp', accuracy)} % [{interval}], {mean}")
+        interval = format_interval(overall["interval"], 2)
+        lines.append(f"accuracy {format_figure('blimp', accuracy)} % [{interval}], {mean}")
         ties += f"; accuracy with ties as {tie} {_accuracy('blimp', overall['accuracy_ties_half'])}"
     if result.get("chance") is not None:
         lines.append(f"chance {result['chance']:.2f} %")
@@ -285,13 +285,15 @@ def headline(result: dict) -> list[str]:
     if result["status"] == "ok":
         leads = {name: baseline["run_above"]["overall"] for name, baseline in baselines.items()}
         leads_of = ", ".join(
-            f"{name} {lead['difference']:+.2f} [{spell_interval(lead['interval'], 2)}]"
+            f"{name} {lead['difference']:+.2f} [{format_interval(lead['interval'], 2)}]"
             for name, lead in leads.items()
         )
         lines.append(f"above the baselines, in points, paired: {leads_of}")
     if result["anchors"]:
         published = result["anchors"]["overall"].items()
-        values_of = ", ".join(f"{ANCHORS[model]} {spell('accuracy', v)}" for model, v in published)
+        values_of = ", ".join(
+            f"{ANCHORS[model]} {format_figure('accuracy', v)}" for model, v in published
+        )
         lines.append(f"published with BLiMP: {values_of}")
     return lines
 
@@ -322,8 +324,8 @@ def accuracy_table(result: dict, level: str) -> Table:
         others += entry_of(anchors, level, name).values() if anchors else []
         row = [
             name,
-            spell("accuracy", entry["accuracy"]) or result["status"],
-            spell_interval(entry["interval"] or ()),
+            format_figure("accuracy", entry["accuracy"]) or result["status"],
+            format_interval(entry["interval"] or ()),
             *(_accuracy("accuracy", value) for value in by_length),
             *(f"{entry[count]:,}" for count in counts),
             *(_accuracy("accuracy", value) for value in others),
@@ -334,7 +336,7 @@ def accuracy_table(result: dict, level: str) -> Table:
 
 
 def _accuracy(name: str, value: float | None) -> str:
-    return spell(name, value) or "not defined"
+    return format_figure(name, value) or "not defined"
 
 
 def _pair_lines(evaluation: Evaluation) -> Iterator[dict]:

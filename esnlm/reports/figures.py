@@ -48,30 +48,30 @@ def titles(names: Sequence[str]) -> list[str]:
     return [FIGURES[name].title for name in names]
 
 
-def spell(name: str, value: float | None) -> str:
-    """Writes a figure with its digits: a very large loss by its magnitude, and None as ""."""
+def format_figure(name: str, value: float | None) -> str:
+    """Formats a figure with its digits: a very large loss by its magnitude, and None as ""."""
     if value is None:
         return ""
     digits = FIGURES[name].digits
     return f"{value:,.{digits}f}" if digits == 0 or abs(value) < 1e5 else f"{value:.2e}"
 
 
-def spell_mean(name: str, mean: Mapping[str, Any], as_interval: bool = False) -> str:
-    """Writes a result of `mean_over_seeds` as "5.10 ± 0.10" or, with its interval, "5.10 [5, 5.2]".
+def format_mean(name: str, mean: Mapping[str, Any], as_interval: bool = False) -> str:
+    """Formats a result of `mean_over_seeds` as "5.10 ± 0.10" or, with its interval, "5.10 [5, 5.2]".
 
     The deviation is that of one run. Figures that are equal in all runs have no spread.
     """
-    text, interval = spell(name, mean["mean"]), mean["interval"] or (0, 0)
+    text, interval = format_figure(name, mean["mean"]), mean["interval"] or (0, 0)
     if not mean["se"]:
         return text
     if as_interval:
-        low, high = (spell(name, bound) for bound in interval)
+        low, high = (format_figure(name, bound) for bound in interval)
         return f"{text} [{low}, {high}]" if low < high else text
-    return f"{text} ± {spell(name, mean['se'] * mean['n'] ** 0.5)}"
+    return f"{text} ± {format_figure(name, mean['se'] * mean['n'] ** 0.5)}"
 
 
-def spell_interval(interval: Sequence[float], digits: int = 1) -> str:
-    """Writes the bounds of an interval, "61.2, 63.5"."""
+def format_interval(interval: Sequence[float], digits: int = 1) -> str:
+    """Formats the bounds of an interval, "61.2, 63.5"."""
     return ", ".join(f"{bound:.{digits}f}" for bound in interval)
 
 

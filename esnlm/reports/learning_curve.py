@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from esnlm.reports import plots
 from esnlm.reports.blimp_report import entry_of, readable
-from esnlm.reports.figures import FIGURES, spell, spell_interval
+from esnlm.reports.figures import FIGURES, format_figure, format_interval
 from esnlm.reports.report import Table, markdown_table
 
 MODEL = plots.COLOURS[0]
@@ -115,11 +115,14 @@ def _curve(result: dict) -> Table:
     rows = []
     for i, point in enumerate(result["points"]):
         losses = [nll.values, *nll.baselines.values(), without_eos.values]
-        row = [spell("words", point["words"]), *(spell("nll", values[i]) for values in losses)]
+        row = [
+            format_figure("words", point["words"]),
+            *(format_figure("nll", values[i]) for values in losses),
+        ]
         for curve in accuracies[:1]:
             values = [curve.values[i], *(values[i] for values in curve.baselines.values())]
-            first, *others = (spell("accuracy", value) for value in values)
-            row += [first, spell_interval(curve.intervals[i]), *others]
+            first, *others = (format_figure("accuracy", value) for value in values)
+            row += [first, format_interval(curve.intervals[i]), *others]
         rows.append(row)
     return header, rows
 

@@ -14,12 +14,12 @@ from esnlm.reports import plots
 from esnlm.reports.figures import NATS
 from esnlm.reports.run_table import (
     Group,
+    comparability_notes,
     devices_of,
-    disambiguate_names,
     identify,
     make_groups,
     name_group,
-    on_comparing,
+    with_distinct_names,
 )
 from esnlm.runs.directory import RunDirectory
 
@@ -114,9 +114,8 @@ def plot_losses(
     Returns:
         Lines to print: the written file and the runs left out, or the reason why there is no plot.
     """
-    records = [identify(run, ended) for run in runs]
-    disambiguate_names(records, runs)
-    curves = {record["run"]: read_curves(run) for record, run in zip(records, runs, strict=True)}
+    records = with_distinct_names([identify(run, ended) for run in runs], runs)
+    curves = {record.run: read_curves(run) for record, run in zip(records, runs, strict=True)}
     if empty := [name for name, curve in curves.items() if not curve.training["tokens"].size]:
         return f"no plot: {empty[0]} has no finite training loss yet"
     groups = make_groups(records, seeds)
@@ -126,8 +125,8 @@ def plot_losses(
     with writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)
     write_file(out, picture)
-    notes = list(on_comparing(records))
-    devices = _devices(records)
+    notes = list(comparability_notes(records))
+    devices = devices_of(records)
     if len(devices) > 1:
         notes.append(f"no minutes: times are from different devices, {' and '.join(devices)}")
     return "\n".join([*notes, f"written: {out}"])
@@ -145,11 +144,10 @@ def draw_losses(
     records = [record for group in groups for record in group]
     references = {name: float(nll) for name, nll in (summary or {}).get("references", {}).items()}
     levels = {name: nll for name, nll in references.items() if np.isfinite(nll)}
-    has_words = all("words" in curves[record["run"]].training for record in records)
-    names = ["words" if has_words else "tokens"] + ["minutes"] * (len(_devices(records)) < 2)
+    has_words = all("words" in curves[record.run].training for record in records)
+    names = ["words" if has_words else "tokens"] + ["minutes"] * (len(devices_of(records)) < 2)
     losses = {
-        record["run"]: [part["tokens"][:, 1] for part in curves[record["run"]]]
-        for record in records
+        record.run: [part["tokens"][:, 1] for part in curves[record.run]] for record in records
     }
     lasts = {run: max(part[-1] for part in parts if part.size) for run, parts in losses.items()}
     # The first updates, and runs that end above FAR, lie above the plot.
@@ -163,12 +161,12 @@ def draw_losses(
     for panel, axis in zip(axes, names, strict=True):
         for group, colour in zip(groups, itertools.cycle(plots.COLOURS)):
             label = name_group(group)
-            if any(record["summary"] is None for record in group):
+            if not all(record.summary for record in group):
                 label += ", not finished"
-            if any(lasts[record["run"]] > highest for record in group):
+            if any(lasts[record.run] > highest for record in group):
                 label += ", above the plot"
             for record in group:
-                training, validation = (part[axis] for part in curves[record["run"]])
+                training, validation = (part[axis] for part in curves[record.run])
                 # A solved readout has only one training loss.
                 marker = "_" if len(training) == 1 else ""
                 panel.plot(*training.T, color=colour, linewidth=1.4, marker=marker, label=label)
@@ -192,10 +190,6 @@ def draw_losses(
     plots.add_legend(figure, axes[0])
     # The notes stay with the picture.
     plots.add_title(
-        figure, "\n".join(["lines: training. dots: validation", *on_comparing(records)])
+        figure, "\n".join(["lines: training. dots: validation", *comparability_notes(records)])
     )
     return figure
-
-
-def _devices(records: Sequence[dict]) -> list[str]:
-    return devices_of([record for record in records if record["summary"] is not None])

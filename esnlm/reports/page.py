@@ -50,8 +50,10 @@ def write_page(
             f"{paths[0]}: a study without a finished run: continue it with its command first"
         )
     runs = [RunFiles(folder, scoring, may_load=len(folders) <= MOST_LOADED) for folder in folders]
-    run_table.disambiguate_names([run.record for run in runs], folders)
-    title, lead = runs[0].name, runs[0].record["model"]
+    records = run_table.with_distinct_names([run.record for run in runs], folders)
+    for run, record in zip(runs, records, strict=True):
+        run.record = record
+    title, lead = runs[0].name, runs[0].record.model
     sections = [(f"Study {study.name}", study.blocks) for study in studies.values()]
     if len(runs) > 1:
         title, lead = f"{len(runs)} runs", ", ".join(run.name for run in runs)
@@ -60,7 +62,7 @@ def write_page(
     if studies:
         title = ", ".join(study.name for study in studies.values())
         lead = f"A study of {len(runs)} finished runs"
-    parts = [(run.name, run.record["model"], _sections_of(run)) for run in runs]
+    parts = [(run.name, run.record.model, _sections_of(run)) for run in runs]
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("esnlm.reports", ""),
         autoescape=True,
@@ -120,7 +122,7 @@ def compare_runs(runs: Sequence[RunFiles], by_seed: bool) -> list[Section]:
     tables = (run_table.loss_table(groups), run_table.score_table(groups))
     blocks = [table(*rows, align="llr", rows_are="runs") for rows in tables if rows[1]]
     sections = {
-        "Side by side": blocks + [note(f"{line}.") for line in run_table.notes_on(groups)],
+        "Side by side": blocks + [note(f"{line}.") for line in run_table.table_notes(groups)],
         # more groups have not enough distinct colours
         "Losses": draw_all(runs, groups) if len(groups) <= len(plots.COLOURS) else [],
         "By phenomenon": _phenomena(runs, groups),
@@ -129,10 +131,10 @@ def compare_runs(runs: Sequence[RunFiles], by_seed: bool) -> list[Section]:
     return [(title, blocks) for title, blocks in sections.items() if blocks]
 
 
-def _phenomena(runs: Sequence[RunFiles], groups: list[list[dict]]) -> list[Block]:
+def _phenomena(runs: Sequence[RunFiles], groups: Sequence[run_table.Group]) -> list[Block]:
     """Returns accuracies by phenomenon, one column per run with the same report as the first."""
     name = next(iter(runs[0].reports), "")
-    scored = [group for group in groups if all(name in run["minimal_pairs"] for run in group)]
+    scored = [group for group in groups if all(name in run.minimal_pairs for run in group)]
     if len(scored) < 2:
         return []
     header, rows = run_table.accuracy_table(scored, "phenomenon", name)
@@ -154,9 +156,9 @@ def differences(runs: Sequence[RunFiles]) -> list[Block]:
     for run in runs:
         file = run.directory.evaluation / f"{name}.json"
         try:
-            _, right[run.name] = blimp_report.read_to_compare(
+            right[run.name] = blimp_report.read_to_compare(
                 file, scoring, data["sha256"], data["pairs"]
-            )
+            ).right
         except InputError as error:
             notes.append(note(f"{error}."))
     reference = right.pop(first.name, None)

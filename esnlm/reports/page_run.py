@@ -19,7 +19,7 @@ from esnlm.base.errors import InputError
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reports import blimp_report, plots, run_table
 from esnlm.reports.blimp_report import entry_of, readable
-from esnlm.reports.figures import FIGURES, diagnosis_rows, spell, spell_interval
+from esnlm.reports.figures import FIGURES, diagnosis_rows, format_figure, format_interval
 from esnlm.reports.loss_plot import draw_losses, read_curves
 from esnlm.runs.directory import RunDirectory
 from esnlm.training import config_io
@@ -75,11 +75,11 @@ class RunFiles:
         self.path = shlex.quote(str(folder))  # as a word of a command
         self.record = run_table.read_record(folder)
         self.experiment = config_io.read_begun(directory.config)
-        self.summary: dict[str, Any] = self.record["summary"]
+        self.summary: dict[str, Any] = self.record.summary
         self.curves = read_curves(folder) if directory.metrics.exists() else None
         measured = directory.diagnostics / "diagnostics.json"
         self.diagnostics = json.loads(measured.read_bytes()) if measured.exists() else None
-        reports = self.record["minimal_pairs"]
+        reports = self.record.minimal_pairs
         names = sorted(reports, key=lambda name: name != f"blimp-{scoring}")
         self.reports = {name: reports[name] for name in names}
         # the minimal-pair report to show in full
@@ -87,7 +87,7 @@ class RunFiles:
 
     @property
     def name(self) -> str:
-        return self.record["run"]
+        return self.record.run
 
     def pairs(self, name: str) -> list[dict[str, Any]]:
         """Returns the pairs of a report. Raises InputError if they were not kept."""
@@ -104,8 +104,10 @@ def trained(run: RunFiles) -> list[Block]:
     if run.report is not None and run.report["overall"]["accuracy"] is not None:
         overall, pairs = run.report["overall"], run.report["data"]["pairs"]
         name = "BLiMP, %" if run.report["anchors"] else FIGURES["blimp"].title
-        interval = spell_interval(overall["interval"])
-        keys.append((spell("accuracy", overall["accuracy"]), name, f"{interval}; {pairs:,} pairs"))
+        interval = format_interval(overall["interval"])
+        keys.append(
+            (format_figure("accuracy", overall["accuracy"]), name, f"{interval}; {pairs:,} pairs")
+        )
     facts |= {"seed": str(run.experiment.seed), "folder": str(run.directory.path)}
     if run.summary.get("device"):
         facts["machine"] = run_table.describe_machine(run.summary["device"])
@@ -127,7 +129,9 @@ def losses(run: RunFiles) -> list[Block]:
 
 
 def draw_all(
-    runs: Sequence[RunFiles], groups: list[list[dict]], summary: dict[str, Any] | None = None
+    runs: Sequence[RunFiles],
+    groups: Sequence[run_table.Group],
+    summary: dict[str, Any] | None = None,
 ) -> list[Block]:
     """Returns the picture of the losses of runs; empty if a run has none, or without matplotlib."""
     curves = {run.name: run.curves for run in runs if run.curves is not None}

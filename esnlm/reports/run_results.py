@@ -11,7 +11,7 @@ from esnlm.evaluation.evaluate import evaluate
 from esnlm.evaluation.likelihood import perplexity
 from esnlm.models.ngrams import NgramModel
 from esnlm.reports import blimp_report
-from esnlm.reports.figures import FIGURES, NATS, spell
+from esnlm.reports.figures import FIGURES, NATS, format_figure
 from esnlm.reports.loss_plot import plot_losses
 from esnlm.reports.report import Report
 from esnlm.runs.directory import RunDirectory
@@ -26,7 +26,7 @@ def show_results(directory: RunDirectory, corpus: Corpus, summary: dict[str, Any
     screen = Screen()
     header = ["", NATS, FIGURES["perplexity"].title, "above the model"]
     screen.table(header, _losses(summary), bold={"validation"})
-    speed = spell("tokens_per_second", summary["tokens_per_second"])
+    speed = format_figure("tokens_per_second", summary["tokens_per_second"])
     screen.line(
         f"{summary['status']}: {summary['step']:,} updates, {summary['tokens']:,} tokens in"
         f" {clock(summary['seconds'])} ({speed} tokens/s);"
@@ -53,7 +53,7 @@ def show_results(directory: RunDirectory, corpus: Corpus, summary: dict[str, Any
     plotted = plot_losses([directory.path], directory.plots / "loss.png", ended=summary)
     if summary.get("best_step") is not None:
         info(
-            f"{summary['ended_because']}; best validation: {spell('nll', summary['best_val_nll'])}"
+            f"{summary['ended_because']}; best validation: {format_figure('nll', summary['best_val_nll'])}"
             f" {NATS} at update {summary['best_step']} (load it with --step best)"
         )
     screen.line()
@@ -72,13 +72,13 @@ def _losses(summary: dict[str, Any]) -> list[list[str]]:
     rows = [
         [
             name,
-            spell("nll", nll),
-            spell("perplexity", perplexity(nll)),
+            format_figure("nll", nll),
+            format_figure("perplexity", perplexity(nll)),
             f"{nll - val_nll:+.3f}" if name in references else "",
         ]
         for name, nll in {**nlls, **references}.items()
     ]
     if val_nll is not None:
-        bits = spell("val_bits_per_byte", summary["val_bits_per_byte"])
+        bits = format_figure("val_bits_per_byte", summary["val_bits_per_byte"])
         rows.append(["validation, bits per byte", bits])
     return rows

@@ -150,6 +150,21 @@ def metadata(folder: Path) -> dict[str, Any]:
         raise InputError(f"{file}: damaged; restore it from a copy of the run") from None
 
 
+def words_by_step(checkpoints: Path, permanent: bool = False) -> dict[int, int]:
+    """Returns the words of training text that each saved checkpoint of a run has read, by step.
+
+    Leaves out checkpoints without this number, such as those of imported models. With `permanent`,
+    returns only those that `training.checkpoint_words` keeps for good.
+    """
+    words = {}
+    for step in all_steps(checkpoints):
+        values = metadata(checkpoints / str(step))
+        is_included = values.get("permanent") or not permanent
+        if isinstance(values.get("words"), int) and is_included:
+            words[step] = values["words"]
+    return words
+
+
 def digest(arrays: Arrays) -> str:
     """Returns the sha256 of arrays with their names, dtypes and shapes."""
     content = hashlib.sha256()

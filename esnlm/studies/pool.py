@@ -23,7 +23,7 @@ Slot = dict[str, str]  # environment variables of a process
 Task = Callable[[Slot], None]
 
 
-class Run(NamedTuple):
+class StudyRun(NamedTuple):
     """A run of a study."""
 
     cell: str

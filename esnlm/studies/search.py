@@ -18,8 +18,8 @@ from esnlm.evaluation import minimal_pairs
 from esnlm.models.devices import find_machine
 from esnlm.runs.directory import RunDirectory
 from esnlm.studies import study_file, table
-from esnlm.studies.pool import Pool, Run, Slot, find_slots
-from esnlm.studies.study_file import Place, SearchFile, spell
+from esnlm.studies.pool import Pool, Slot, StudyRun, find_slots
+from esnlm.studies.study_file import Place, SearchFile, format_setting
 from esnlm.studies.table import read_run
 from esnlm.training import config_io, plan
 from esnlm.training.config import as_dict, flatten, hash_settings
@@ -106,14 +106,14 @@ class _Search:
             for value in values:
                 self.make_run(0, first | {key: value})
 
-    def make_run(self, number: int, values: dict[str, Any]) -> Run:
+    def make_run(self, number: int, values: dict[str, Any]) -> StudyRun:
         """Returns the run of a trial. Raises InputError if its settings are incompatible."""
         name = f"trial-{number:04}"
-        chosen = [f"--{key}={spell(value)}" for key, value in values.items()]
+        chosen = [f"--{key}={format_setting(value)}" for key, value in values.items()]
         settings = [*chosen, *self.overrides]
         words = [*settings, f"--run={self.out / 'runs' / name}"]
         experiment = study_file.read_experiment(self.file, ", ".join(chosen), self.base, words)
-        return Run(name, experiment, self.base, settings)
+        return StudyRun(name, experiment, self.base, settings)
 
     def open(self) -> "_Search":
         """Opens Optuna's study. Raises InputError if it was begun with another definition."""

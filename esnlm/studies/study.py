@@ -1,10 +1,13 @@
 """A study: a file that describes many runs, which are trained and shown in one table."""
 
 import functools
+import itertools
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import yaml
 from filelock import FileLock
 
 from esnlm.base.errors import InputError
@@ -12,11 +15,32 @@ from esnlm.evaluation import minimal_pairs
 from esnlm.models.devices import find_machine
 from esnlm.runs.directory import RunDirectory
 from esnlm.studies import table
-from esnlm.studies.grid import Cell, make_cells, make_runs, take_lists
-from esnlm.studies.pool import Pool, Run, Slot, find_slots
+from esnlm.studies.pool import Pool, Slot, StudyRun, find_slots
 from esnlm.studies.search import run_search
-from esnlm.studies.study_file import SearchFile, read_study
-from esnlm.training import settings
+from esnlm.studies.study_file import (
+    Axis,
+    GridFile,
+    SearchFile,
+    Seeds,
+    check_free,
+    find_base,
+    format_setting,
+    read_experiment,
+    read_list,
+    read_study,
+    short_names,
+)
+from esnlm.training.settings import MAY_CHANGE, check_same
+
+
+class GridRow(NamedTuple):
+    """A row of the table: runs that differ only in their seed."""
+
+    name: str
+    base: Path
+    case: str  # "" if the block has no cases
+    values: dict[str, Any]  # its point in the grid, by dotted key
+    settings: dict[str, Any]  # case and point together
 
 
 def run_study(
@@ -62,7 +86,7 @@ def run_study(
         run.experiment.data.size()  # raises if a token store is not usable
     pairs = None if grid.blimp is None else minimal_pairs.digest(minimal_pairs.load(grid.blimp))
 
-    def is_done(run: Run) -> bool:
+    def is_done(run: StudyRun) -> bool:
         figures = table.read_run(run, pairs)
         return figures is not None and pairs in (None, figures["pairs_sha256"])
 
@@ -95,7 +119,7 @@ def run_study(
             }
             table.write_cells(out, tree)
 
-    def train(run: Run, slot: Slot) -> None:
+    def train(run: StudyRun, slot: Slot) -> None:
         if pool.run(run.name, run.commands(grid.blimp), slot) == "done":
             write()
 
@@ -108,7 +132,65 @@ def run_study(
     return status
 
 
-def _make_row(cell: Cell, finished: Sequence[tuple[str, dict]], seeds: int) -> table.Tree:
+def take_lists(grid: GridFile, overrides: Sequence[str]) -> list[str]:
+    """Replaces seeds and axes by lists such as `--seed=[0, 1]`. Returns the other overrides."""
+    others = []
+    for word in overrides:
+        key, _, text = word.removeprefix("--").partition("=")
+        axes = [block.grid for block in grid.runs if key in block.grid]
+        if not text.startswith("[") or not (axes or key == "seed"):
+            others.append(word)
+            continue
+        values = yaml.safe_load(text)
+        if key == "seed":
+            grid.seeds = read_list(Seeds, key, values)
+        for axis in axes:
+            axis[key] = read_list(Axis, key, values)
+    return others
+
+
+def make_cells(grid: GridFile, file: Path) -> list[GridRow]:
+    """Returns the rows of a grid, in file order.
+
+    Raises InputError if two have the same name, or a base is missing.
+    """
+    cells: dict[str, GridRow] = {}
+    for block in grid.runs:
+        base, names = find_base(file, block.base or grid.base), short_names(list(block.grid))
+        points = list(itertools.product(*block.grid.values()))
+        for (case, settings), values in itertools.product(block.cases.items(), points):
+            point = dict(zip(block.grid, values, strict=True))
+            parts = [case] if case else []
+            parts += [f"{names[key]}={format_setting(value)}" for key, value in point.items()]
+            # also a folder's name
+            name = ",".join(re.sub(r"[^\w.=+^-]+", "_", part) for part in parts) or "base"
+            if taken := {"run", "seed"} & {*settings, *point} or {*settings} & {*point}:
+                raise InputError(
+                    f"{file}: {name}: {min(taken)} is set by seeds and out, or by the block's grid"
+                )
+            if name in cells:
+                raise InputError(f"{file}: two cells have the name {name}: give one its own case")
+            cells[name] = GridRow(name, base, case, point, settings | point)
+    return list(cells.values())
+
+
+def make_runs(
+    grid: GridFile, file: Path, out: Path, overrides: Sequence[str] = ()
+) -> list[StudyRun]:
+    """Returns all runs, cell by cell. Raises InputError if a configuration or override is wrong."""
+    runs, cells = [], make_cells(grid, file)
+    check_free(file, overrides, {"run", "seed"}.union(*(cell.settings for cell in cells)))
+    for cell in cells:
+        settings = [f"--{key}={format_setting(value)}" for key, value in cell.settings.items()]
+        settings += overrides
+        for seed in grid.seeds:
+            place = [f"--run={out / 'runs' / f'{cell.name}-seed{seed}'}", f"--seed={seed}"]
+            experiment = read_experiment(file, cell.name, cell.base, [*settings, *place])
+            runs.append(StudyRun(cell.name, experiment, cell.base, settings))
+    return runs
+
+
+def _make_row(cell: GridRow, finished: Sequence[tuple[str, dict]], seeds: int) -> table.Tree:
     """Returns a cell's row of the table, from the cells and figures of all finished runs."""
     runs = [figures for name, figures in finished if name == cell.name]
     state = f"{len(runs)}" if len(runs) == seeds else f"{len(runs)} of {seeds}"
@@ -119,14 +201,14 @@ def _make_row(cell: Cell, finished: Sequence[tuple[str, dict]], seeds: int) -> t
     )
 
 
-def _check_same(run: Run) -> None:
+def _check_same(run: StudyRun) -> None:
     """Raises InputError if the run was begun with other settings or text than the study's."""
     directory, advice = RunDirectory(run.directory), "give the same, or another folder with --out"
     if not directory.config.exists():
         return
-    free = [key for key in settings.MAY_CHANGE if "precision" not in key]
+    free = [key for key in MAY_CHANGE if "precision" not in key]
     machine = find_machine(run.experiment.model, run.experiment.compute)
-    settings.check_same(run.experiment, machine, directory, free, advice)
+    check_same(run.experiment, machine, directory, free, advice)
     known = (directory.read_summary() or {}).get("data_sha256") or {}
     for part, sha256 in (run.experiment.data.text_sha256() or {}).items():
         if known.get(part, sha256) != sha256:

@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from esnlm.base.errors import InputError
-from esnlm.base.yaml_file import read_tree
+from esnlm.base.settings import read_tree
 from esnlm.training import config_io
 from esnlm.training.config import Experiment
 
@@ -31,8 +31,8 @@ MEASURES = (
 )
 
 
-def spell(value: Any) -> str:
-    """Returns a value as written on the command line."""
+def format_setting(value: Any) -> str:
+    """Formats a value for the command line."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
@@ -40,7 +40,7 @@ def check_distinct(values: list[Any]) -> list[Any]:
     """Returns the values. Raises ValueError if two are the same setting, as 1, 1.0 and "1e0"."""
     first_text: dict[str, str] = {}  # of each distinct value
     for value in values:
-        text = spell(value)
+        text = format_setting(value)
         try:
             canonical = json.dumps(json.loads(text, parse_int=float))
         except ValueError:  # not JSON, but text such as ring or 007

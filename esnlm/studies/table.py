@@ -14,10 +14,10 @@ import numpy as np
 from esnlm.base.errors import InputError
 from esnlm.evaluation.statistics import mean_over_seeds, runs_by_seed
 from esnlm.reports import blimp_report, plots, run_table
-from esnlm.reports.figures import FIGURES, spell, spell_mean, titles
+from esnlm.reports.figures import FIGURES, format_figure, format_mean, titles
 from esnlm.reports.report import Report, markdown_table
 from esnlm.runs.directory import RunDirectory
-from esnlm.studies.pool import Run
+from esnlm.studies.pool import StudyRun
 from esnlm.studies.study_file import MEASURES, StudyFile
 
 LEGEND = (
@@ -42,7 +42,7 @@ Figures = Mapping[str, Any]  # of a run, from read_run
 Tree = dict[str, Any]  # table.json
 
 
-def read_run(run: Run, pairs: str | None = None) -> dict[str, Any] | None:
+def read_run(run: StudyRun, pairs: str | None = None) -> dict[str, Any] | None:
     """Returns the figures of a run, with MEASURES as numbers or None; None if it is not finished.
 
     Args:
@@ -52,7 +52,7 @@ def read_run(run: Run, pairs: str | None = None) -> dict[str, Any] | None:
     summary = directory.read_summary()
     if summary is None:
         return None
-    known = run_table.figures(summary)
+    known = run_table.loss_figures(summary)
     figures: dict[str, Any] = {name: known.get(name) for name in MEASURES}
     if "train_nll_of" in summary and summary["status"] != "diverged":
         figures["train_nll"] = None  # not the epoch mean of Ueda et al. 2025a
@@ -138,9 +138,9 @@ def write_cells(out: Path, tree: Tree) -> None:
         cell = cells.get(name, {"state": "published only", "means": {}, "runs": []})
         row = [name, cell["state"]]
         for measure in tree["columns"]:
-            row.append(_spell_cell(cell, measure))
+            row.append(_format_cell(cell, measure))
             if measure in compared:
-                row.append(_spell_published(published.get(name, {}).get(measure)))
+                row.append(_format_published(published.get(name, {}).get(measure)))
         rows.append(row)
     source = tree["reference"]["source"]
     tree |= {
@@ -161,7 +161,7 @@ def write_trials(out: Path, tree: Tree) -> None:
             f"{value:.4g}" if isinstance(value, float) else str(value)
             for value in map(values.get, tree["settings"])
         ]
-        measured = [spell(name, measures.get(name)) for name in tree["columns"]]
+        measured = [format_figure(name, measures.get(name)) for name in tree["columns"]]
         rows.append([trial["run"], trial["state"], *chosen, *measured])
     header = ["", "state", *tree["settings"].values(), *titles(tree["columns"])]
     legend = "Trials, the best first. NLL is in nats per token."
@@ -203,10 +203,13 @@ def notes_on(runs: Sequence[Figures]) -> list[str]:
     baselines = []
     for name, title in BASELINES.items():
         values = [run[f"blimp_{name}"] for run in runs if run.get(f"blimp_{name}") is not None]
-        bounds = dict.fromkeys(spell("accuracy", end(values)) for end in (min, max) if values)
+        bounds = dict.fromkeys(
+            format_figure("accuracy", end(values)) for end in (min, max) if values
+        )
         baselines += [f"{title} {' .. '.join(bounds)}"] if bounds else []
     notes = [
-        f"{line}." for line in run_table.on_tokenizers(run.get("data_sha256") or {} for run in runs)
+        f"{line}."
+        for line in run_table.tokenizer_notes(run.get("data_sha256") or {} for run in runs)
     ]
     if baselines:
         text = "Minimal pairs: the convention paper. On the same pairs, in percent:"
@@ -214,15 +217,15 @@ def notes_on(runs: Sequence[Figures]) -> list[str]:
     return notes
 
 
-def _spell_cell(cell: Tree, measure: str) -> str:
-    """Writes a mean with its interval, and its number of runs if others have none."""
+def _format_cell(cell: Tree, measure: str) -> str:
+    """Formats a mean with its interval, and its number of runs if others have none."""
     mean = cell["means"].get(measure) or mean_over_seeds([])
     fewer = f" of {mean['n']}" if 0 < mean["n"] < len(cell["runs"]) else ""
-    return spell_mean(measure, mean, as_interval=True) + fewer
+    return format_mean(measure, mean, as_interval=True) + fewer
 
 
-def _spell_published(value: Sequence[float | None] | None) -> str:
-    """Writes a published value as in the study file, with its standard error if it has one."""
+def _format_published(value: Sequence[float | None] | None) -> str:
+    """Formats a published value as in the study file, with its standard error if it has one."""
     mean, error = value or (None, None)
     if mean is None:
         return ""

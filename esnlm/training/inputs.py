@@ -32,7 +32,7 @@ from esnlm.features.stream import (
 )
 from esnlm.machine import xla
 from esnlm.machine.compute import ResolvedCompute, backend
-from esnlm.machine.placement import Placement
+from esnlm.machine.mesh import Placement
 from esnlm.models.base import LanguageModel, RecurrentModel, merge
 from esnlm.training import batches
 from esnlm.training.batches import Batch, DocumentPlan, EpochPlan, Sentences
@@ -255,7 +255,7 @@ class PrecomputedInputs(Inputs):
             packed_updates.append(batches.pack_update(update, [rows], self.shapes))
             first_row += chunk.size
         chunk = plan.chunk(window)
-        packed = self.frozen_stream.pack_chunk(chunk, full=True, drops=True)
+        packed = self.frozen_stream.pack_chunk(chunk, full=True, with_dropout=True)
         return PackedWindow(packed_updates, packed)
 
     def _pack(self, sentences: Sentences) -> Packed:
@@ -275,7 +275,7 @@ def run_model(
     if batch.carry is None:
         features = model(batch.inputs, batch.key)
     else:
-        carry, features = model.read_on(batch.inputs, batch.key, batch.carry)
+        carry, features = model.unroll(batch.inputs, batch.key, batch.carry)
     # Each device computes the features of its own slots, and needs all features for its rows of W.
     features = placement.constrain_replicated(features[batch.rows])  # (C, F)
     return features, model.readout_arrays(params), carry

@@ -143,7 +143,7 @@ def _open(
     with directory.begin():
         with processes.rank0_first():
             settings, changes = decide(experiment, machine, directory, allow_change)
-            corpus = open_corpus(settings.data, settings.seed, directory, settings.model.longest)
+            corpus = open_corpus(settings.data, settings.seed, directory, settings.model.max_length)
         vocab_size = corpus.tokenizer.vocab_size
         check_validation(settings.training, corpus)
         trainer = trainer_of(settings, CorpusSize.of(corpus.train, vocab_size))

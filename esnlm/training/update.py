@@ -12,7 +12,7 @@ import optax
 from jax import lax
 
 from esnlm.features import dropout
-from esnlm.machine.placement import Placement
+from esnlm.machine.mesh import Placement
 from esnlm.readout import linear
 from esnlm.training.batches import Batch
 from esnlm.training.inputs import Forward, Inputs

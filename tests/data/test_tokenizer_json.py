@@ -9,8 +9,8 @@ import pytest
 from esnlm.data import tokenizer as tokenizer_module
 from esnlm.data.encode import encode_sentences
 from esnlm.data.tokenizer import load_tokenizer
-from esnlm.evaluation.alignment import token_spans
-from esnlm.interchange.huggingface.tokenizer import tokenizer_files
+from esnlm.evaluation.surprisal import token_spans
+from esnlm.interchange.huggingface.conversion import tokenizer_files
 
 tokenizers = pytest.importorskip("tokenizers")
 

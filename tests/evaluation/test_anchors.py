@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from esnlm.evaluation import anchors, minimal_pairs
+from esnlm.evaluation import evaluate, minimal_pairs
 
 ROOT = Path(__file__).parents[2]
-ANCHORS_CSV = Path(anchors.__file__).with_name("anchors.csv")
+ANCHORS_CSV = Path(evaluate.__file__).with_name("anchors.csv")
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +18,7 @@ def blimp(blimp_dir):
 
 
 def test_anchors_are_of_the_same_paradigms_and_phenomena(blimp):
-    found = anchors.anchors(blimp)
+    found = evaluate.anchors(blimp)
     published = {
         "five_gram": 61.2,
         "lstm": 69.8,
@@ -33,7 +33,7 @@ def test_anchors_are_of_the_same_paradigms_and_phenomena(blimp):
 
 def test_the_shipped_checksums_are_those_of_blimp(blimp_dir):
     checksums = runpy.run_path(str(ROOT / "docs" / "write_blimp_pairs.py"))["checksums"](blimp_dir)
-    np.testing.assert_array_equal(anchors.official_checksums(), checksums)
+    np.testing.assert_array_equal(evaluate.official_checksums(), checksums)
 
 
 def test_a_sample_of_blimp_is_shown_with_the_anchors_of_its_paradigms(blimp):
@@ -44,7 +44,7 @@ def test_a_sample_of_blimp_is_shown_with_the_anchors_of_its_paradigms(blimp):
         pair._replace(uid=pair.uid.replace("ellipsis_n_bar", "own"), phenomenon="ellipses")
         for pair in sample
     ]
-    found = anchors.anchors(renamed)
+    found = evaluate.anchors(renamed)
     assert (
         found["overall"]["five_gram"]
         == found["phenomena"]["ellipses"]["five_gram"]
@@ -58,12 +58,12 @@ def test_other_pairs_have_no_anchors_whatever_they_are_called(blimp):
         "transitive", 0, "Terfi aldim.", "Terfi aldi.", "argument_structure", "syntax", "0"
     )
     official = [pair for pair in blimp if pair.uid == "transitive"][:9]
-    assert anchors.anchors(official) is not None
+    assert evaluate.anchors(official) is not None
     for pairs in (
         [turkish],
         [*official, turkish],
         [official[0]._replace(good=official[0].bad, bad=official[0].good)],
     ):
-        assert anchors.anchors(pairs) is None
+        assert evaluate.anchors(pairs) is None
     # Pairs of several of BLiMP's paradigms in one paradigm, as a whole phenomenon is.
-    assert anchors.anchors([pair._replace(uid="all") for pair in blimp[::1000]]) is None
+    assert evaluate.anchors([pair._replace(uid="all") for pair in blimp[::1000]]) is None

@@ -7,8 +7,7 @@ import pytest
 import yaml
 
 from esnlm.base.errors import InputError
-from esnlm.studies.grid import make_cells
-from esnlm.studies.study import read_study
+from esnlm.studies.study import make_cells, read_study
 from experiments.claims import __main__ as page
 from experiments.claims.verdicts import DOES_NOT_HOLD, HOLDS, NOT_RESOLVED, NOT_TESTED, examine
 

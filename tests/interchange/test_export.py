@@ -14,9 +14,8 @@ import esnlm
 from esnlm import commands
 from esnlm.base.errors import InputError
 from esnlm.data.tokenizer import load_tokenizer
-from esnlm.interchange.huggingface import tensors
+from esnlm.interchange.huggingface import conversion
 from esnlm.interchange.huggingface.export import DEEP, FILES, MODELING, export, export_checkpoints
-from esnlm.interchange.huggingface.tokenizer import tokenizer_files
 from esnlm.models.deep_readout import DeepReadoutConfig
 from esnlm.models.trunk import TrunkConfig
 from esnlm.reports.run_results import show_results
@@ -164,7 +163,7 @@ def test_a_counted_model_is_refused():
     config = DeepReadoutConfig(reservoir=reservoir, readout=TrunkConfig(rank=2, counted="bigram"))
     model = config.initialize(5, 0, config.initialize_frozen(5, 0, [np.array([0, 3, 2])])[0])
     with pytest.raises(InputError, match="model.readout.counted"):
-        tensors.tensors_of(model, 5)
+        conversion.tensors_of(model, 5)
 
 
 def test_a_run_without_kept_checkpoints_has_none_to_export(tmp_path):
@@ -185,7 +184,7 @@ def test_a_word_that_is_spelt_as_a_special_token_is_refused():
     """Its id would be taken for that of the special token."""
     own = esnlm.tokenizer("words", ["<|endoftext|> the cats sleep."])
     with pytest.raises(InputError, match="endoftext"):
-        tokenizer_files(own, pad_is_eos=False)
+        conversion.tokenizer_files(own, pad_is_eos=False)
 
 
 def test_a_full_disk_leaves_nothing(run, tmp_path, monkeypatch):
@@ -209,7 +208,7 @@ def pair(request):
     else:
         own = {"bpe": bpe, "words": words}[request.param]()
     return own, tokenizers.Tokenizer.from_str(
-        tokenizer_files(own, pad_is_eos=False)["tokenizer.json"]
+        conversion.tokenizer_files(own, pad_is_eos=False)["tokenizer.json"]
     )
 
 

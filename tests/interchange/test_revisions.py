@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from esnlm.interchange.revisions import revision_names, words_of_checkpoints
+from esnlm.interchange.babylm import revision_names
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
 
@@ -33,5 +33,5 @@ def test_words_are_read_from_the_saved_checkpoints(tmp_path):
     directory = RunDirectory(tmp_path)
     for step, metadata in ((3, {"words": 40, "permanent": True}), (7, {"words": 90}), (8, {})):
         checkpoint.save(directory.checkpoints / str(step), {"a": np.zeros(1)}, metadata)
-    assert words_of_checkpoints(directory) == {3: 40, 7: 90}
-    assert words_of_checkpoints(directory, permanent=True) == {3: 40}
+    assert checkpoint.words_by_step(directory.checkpoints) == {3: 40, 7: 90}
+    assert checkpoint.words_by_step(directory.checkpoints, permanent=True) == {3: 40}

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -34,7 +35,7 @@ def test_a_row_a_run(make_run):
     assert first["all entries"] == "", "unknown"
     scores = rows_of(run_table.score_table, runs)
     assert [row["accuracy, %"] for row in scores] == ["100.00", "50.00"]
-    text = run_table.report(runs)
+    text = run_table.make_tables(runs)
     assert "| 5.750 | 5.250 |" in text and "| 50.00 |" in text and "±" not in text
 
 
@@ -53,7 +54,7 @@ def test_runs_that_differ_in_their_seed_are_one_row_with_their_spread(make_run, 
         "87.50 ± 12.50",
         f"{87.5 - half:.2f}, {87.5 + half:.2f}",
     )
-    text = run_table.report(runs, tmp_path / "table.csv", seeds=True)
+    text = run_table.make_tables(runs, tmp_path / "table.csv", seeds=True)
     assert text.endswith(f"{run_table.SEEDS_NOTE}\n")
 
     [*seeds, other] = read_csv(tmp_path / "table.csv")
@@ -93,11 +94,11 @@ def test_accuracies_by_paradigm_with_a_column_a_model(make_run, tmp_path):
         {"paradigm": "two", "a-0 (2 seeds)": "75.0 ± 35.4", "b": "0.0"},
         {"paradigm": "overall", "a-0 (2 seeds)": "87.5 ± 17.7", "b": "50.0"},
     ]
-    run_table.report(runs, tmp_path / "all_digits.csv", seeds=True, by="paradigm")
+    run_table.make_tables(runs, tmp_path / "all_digits.csv", seeds=True, by="paradigm")
     assert [
         (row["run"], row["two"], row["overall"]) for row in read_csv(tmp_path / "all_digits.csv")
     ] == [("a-0", "50.0", "75.0"), ("a-1", "100.0", "100.0"), ("b", "0.0", "50.0")]
-    assert "| binding | 75.0 |" in run_table.report(runs[:1], by="phenomenon")
+    assert "| binding | 75.0 |" in run_table.make_tables(runs[:1], by="phenomenon")
 
 
 def test_a_report_without_an_accuracy_says_why(make_run):
@@ -109,8 +110,8 @@ def test_a_report_without_an_accuracy_says_why(make_run):
         "overall": report["overall"] | {"accuracy": None, "interval": None},
     }
     file.write_text(json.dumps(report | {"sha256": seal(report)}))
-    assert " | collapsed |  |" in run_table.report([run])
-    assert "| collapsed |  |" in run_table.report([run, make_run("b", seed=1)], seeds=True)
+    assert " | collapsed |  |" in run_table.make_tables([run])
+    assert "| collapsed |  |" in run_table.make_tables([run, make_run("b", seed=1)], seeds=True)
 
 
 def test_a_diverged_run_has_its_row(make_run):
@@ -126,7 +127,7 @@ def test_a_diverged_run_has_its_row(make_run):
             }
         )
     )
-    assert "| 100 | inf | nan |" in run_table.report([run])
+    assert "| 100 | inf | nan |" in run_table.make_tables([run])
 
 
 def change_summary(run, **figures):
@@ -170,9 +171,9 @@ def change_report(run, part, **changed):
 @pytest.mark.parametrize("note", NOTES)
 def test_a_figure_that_cannot_be_compared_has_a_note(make_run, note):
     runs = [make_run("a", text="t"), make_run("b", seed=1, text="t")]
-    assert note not in run_table.report(runs)
+    assert note not in run_table.make_tables(runs)
     NOTES[note](*runs)
-    assert f"\n\n{note}" in run_table.report(runs)
+    assert f"\n\n{note}" in run_table.make_tables(runs)
 
 
 @pytest.mark.parametrize(
@@ -185,7 +186,7 @@ def test_a_figure_that_cannot_be_compared_has_a_note(make_run, note):
     ],
 )
 def test_runs_of_several_seeds_have_the_name_that_stands_before_the_seed(names, expected):
-    assert run_table.name_group([{"run": name} for name in names]) == expected
+    assert run_table.name_group([SimpleNamespace(run=name) for name in names]) == expected
 
 
 def names_of_groups(*runs):
@@ -213,7 +214,7 @@ def test_a_run_that_goes_on_from_another_is_no_seed_of_it(make_run):
     ]
     assert (
         f"more-seed1 continues {parents[0]}: its words are counted since then"
-        in run_table.report(on)
+        in run_table.make_tables(on)
     )
     early = make_run("early", seed=2, parent=ParentConfig(run=str(parents[0]), step=5))
     assert names_of_groups(*parents, *on, early) == ["a (2 seeds)", "more (2 seeds)", "early"]

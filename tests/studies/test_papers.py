@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from esnlm.studies.grid import make_cells, make_runs
-from esnlm.studies.study import read_study
+from esnlm.studies.study import make_cells, make_runs, read_study
 from esnlm.training import config_io
 from esnlm.training.config import as_dict, flatten
 

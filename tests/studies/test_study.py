@@ -15,9 +15,8 @@ import pytest
 
 from esnlm.base.errors import InputError
 from esnlm.evaluation.statistics import seed_interval
-from esnlm.studies.grid import make_runs, take_lists
 from esnlm.studies.pool import find_slots
-from esnlm.studies.study import read_study, run_study
+from esnlm.studies.study import make_runs, read_study, run_study, take_lists
 
 STUDY = """
 kind: grid

@@ -4,18 +4,23 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from esnlm.base.console import notice, spinner
 from esnlm.base.errors import InputError
 from esnlm.base.files import NewFolder, writing
 from esnlm.base.remote import run_copy
-from esnlm.interchange.huggingface.card import card
-from esnlm.interchange.huggingface.tensors import tensors_of
-from esnlm.interchange.huggingface.tokenizer import tokenizer_files
-from esnlm.interchange.revisions import revision_names, words_of_checkpoints
+from esnlm.base.versions import ESNLM
+from esnlm.evaluation.evaluate import config_sha256
+from esnlm.interchange.babylm import revision_names
+from esnlm.interchange.huggingface.conversion import tensors_of, tokenizer_files
 from esnlm.loaded_run import Run, Step, load
+from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
 from esnlm.training import config_io
+from esnlm.training.config import as_dict
 
 MODELING = Path(__file__).with_name("modeling_esnlm.py")
 DEEP = Path(__file__).with_name("modeling_deep_readout.py")
@@ -26,6 +31,37 @@ FILES = {
     *(CONFIG, WEIGHTS, MODELING.name, DEEP.name, "generation_config.json"),
     *("tokenizer.json", "tokenizer_config.json", "README.md"),
 }
+CARD = """---
+{head}---
+
+# {name}
+
+{title}: a language model of esnlm {version}, after update {step:,}.
+
+```python
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+model = AutoModelForCausalLM.from_pretrained(FOLDER, trust_remote_code=True).eval()
+tokenizer = AutoTokenizer.from_pretrained(FOLDER, trust_remote_code=True)
+```
+
+The tokenizer adds `<|endoftext|>` at the beginning, as in training, unless
+`add_special_tokens=False`. Batches are padded on the right. Except for transformers' own GPT-2, the
+model's code is in the files `modeling_*.py` of this folder.
+
+## Training and scores
+
+| | |
+| --- | --- |
+{table}
+
+## Settings
+
+```yaml
+{settings}```
+"""
+# Figures of the summary, which are those of the last step only.
+AT_END = ("epochs", "train_nll", "val_nll", "val_bits_per_byte", "status")
 
 
 def export(run: str | Path, out: str | Path, step: Step = None, overwrite: bool = False) -> Run:
@@ -50,7 +86,7 @@ def export_checkpoints(run: str | Path, out: str | Path, overwrite: bool = False
     with _new_folder(Path(out), overwrite) as folder:
         run = run_copy(run, every_step=True)
         newest = _load(run, None)
-        words = words_of_checkpoints(RunDirectory(newest.directory), permanent=True)
+        words = checkpoint.words_by_step(RunDirectory(newest.directory).checkpoints, permanent=True)
         if not words:
             raise InputError(
                 f"{newest.directory}: no kept checkpoints; only training.checkpoint_words keeps"
@@ -134,3 +170,66 @@ def _write(run: Run, folder: Path) -> None:
     # safetensors makes its file readable for the owner only. Copy the permissions of the other
     # files.
     (folder / WEIGHTS).chmod((folder / CONFIG).stat().st_mode)
+
+
+def card(run: Run) -> str:
+    """Returns the model card of a run at a step.
+
+    Losses are from the end of training, and absent for earlier steps. Scores are from this step's
+    reports in evaluation/.
+    """
+    family, tree = run.config.model.family, as_dict(run.config)
+    kind = "echo-state-network" if family in ("esn", "jaeger") else family
+    head = {
+        "library_name": "transformers",
+        "pipeline_tag": "text-generation",
+        "tags": ["esnlm", kind],
+    }
+    rows = _describe_training(run, tree["data"]) | _scores(run)
+    return CARD.format(
+        head=yaml.safe_dump(head, sort_keys=False),
+        name=run.name,
+        title=run.config.model.title,
+        version=ESNLM,
+        step=run.step,
+        table="\n".join(
+            f"| {name} | {value} |" for name, value in rows.items() if value is not None
+        ),
+        settings=yaml.safe_dump(
+            {key: tree[key] for key in ("seed", "data", "model", "training")}, sort_keys=False
+        ),
+    )
+
+
+def _describe_training(run: Run, data: dict[str, Any]) -> dict[str, Any]:
+    directory, counts, parent = RunDirectory(run.directory), run.model.counts(), run.config.parent
+    summary = directory.read_summary() or {}
+    rows: dict[str, Any] = {
+        "data": ", ".join(f"{name} {value}" for name, value in data.items() if value)
+    }
+    if parent.run is not None:
+        rows["continues"] = (
+            f"{Path(parent.run).name}, step {parent.step}; words and epochs are counted since then"
+        )
+    rows |= {
+        f"sha256, {part}": digest for part, digest in (summary.get("data_sha256") or {}).items()
+    }
+    rows["parameters"] = f"{counts.trainable:,} trained of {counts.total:,}"
+    rows["vocabulary"] = f"{run.tokenizer.vocab_size:,} ids, tokenizer {run.tokenizer.name}"
+    rows["words read"] = checkpoint.metadata(directory.checkpoints / str(run.step)).get("words")
+    if summary.get("step") == run.step:
+        rows |= {name: summary.get(name) for name in AT_END}
+    return rows
+
+
+def _scores(run: Run) -> dict[str, Any]:
+    """Returns the accuracies from this run's reports at this step."""
+    rows = {}
+    for file in sorted(RunDirectory(run.directory).evaluation.glob("blimp-*.json")):
+        report = json.loads(file.read_bytes())
+        if (report["step"], report["config_sha256"]) == (run.step, config_sha256(run)):
+            accuracy = report["overall"]["accuracy"]
+            rows[f"{file.stem}, {report['data']['pairs']:,} pairs"] = (
+                None if accuracy is None else f"{accuracy:.2f} %"
+            )
+    return rows

@@ -11,7 +11,7 @@ import scipy.sparse
 
 import esnlm
 from esnlm.base.errors import InputError
-from esnlm.studies.grid import make_cells
+from esnlm.studies.study import make_cells
 from esnlm.studies.study_file import read_study
 from esnlm.training import config_io
 from experiments.frozen_cells import FrozenCellsConfig

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from esnlm.data.tokenizer import train_bpe, word_tokenizer
-from esnlm.evaluation.alignment import begins_word, join_words, owners, token_spans, word_spans
+from esnlm.evaluation.surprisal import begins_word, join_words, owners, token_spans, word_spans
 
 WORDS = word_tokenizer(["The", " cats", " sleep"])
 BPE = train_bpe(["The cats sleep in the house. " * 3, "Zoë naïve 日本語 日本語 😀😀 " * 3], 300)

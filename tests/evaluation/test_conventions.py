@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from esnlm.base.errors import InputError
-from esnlm.evaluation.sequences import describe_unscored, encode, list_texts, sum_log_probs
+from esnlm.evaluation.conventions import describe_unscored, encode, list_texts, sum_log_probs
 
 BOS, EOS = 1, 2
 characters = SimpleNamespace(
