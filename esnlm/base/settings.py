@@ -102,10 +102,10 @@ def build(
     known = [each.name for each in dataclasses.fields(section)]  # type: ignore[arg-type]
     values = {}
     for name, value in tree.items():
-        here = "command line" if isinstance(value, CommandLine) else where
+        source = "command line" if isinstance(value, CommandLine) else where
         if name not in known:
             raise InputError(
-                f"{_begin(here)}{path}{name}: no such setting; choose from {', '.join(known)}"
+                f"{_begin(source)}{path}{name}: no such setting; choose from {', '.join(known)}"
             )
         values[name] = _value(hints[name], value, f"{path}{name}", where)
     try:
