@@ -35,7 +35,8 @@ def settings(section: type[Section]) -> type[Section]:
     Rules between fields belong into `__post_init__`. It raises ValueError, beginning with a field's
     name.
     """
-    return pydantic.dataclasses.dataclass(frozen=True, config=RULES)(section)  # type: ignore[return-value]
+    decorate = pydantic.dataclasses.dataclass(frozen=True, config=RULES)
+    return decorate(section)  # type: ignore[return-value]
 
 
 class Choice(NamedTuple):
