@@ -65,8 +65,15 @@ from esnlm.features import dropout, recurrence
 from esnlm.features.batching import PackedSteps
 from esnlm.features.recurrence import BY_DEVICE
 from esnlm.features.stream import FeatureStream
-from esnlm.machine.mesh import REPLICATED, make_mesh
-from esnlm.machine.placement import BY_SLOT, BY_TOKEN, BY_UNIT, Placement, rows_on
+from esnlm.machine.mesh import (
+    BY_SLOT,
+    BY_TOKEN,
+    BY_UNIT,
+    REPLICATED,
+    Placement,
+    make_mesh,
+    rows_on,
+)
 from esnlm.models.base import READOUT_ARRAYS
 from esnlm.models.devices import choose_compute
 from esnlm.training import config_io, end_to_end, precomputed
@@ -238,7 +245,7 @@ class Model:
             if can_be_padded
             else vocab_size
         )
-        by_token = (self.config.token_arrays or ()) if mesh else READOUT_ARRAYS
+        by_token = self.config.token_arrays if mesh else READOUT_ARRAYS
         self.placement = Absent(mesh, vocab_size, rows, by_token, ("readout.b",) if is_cut else ())
         given = self.compute.batch_slots, self.compute.window_tokens
         self.stream_rows = FeatureStream(None, *given, placement=self.placement).rows_per_device(

@@ -29,10 +29,10 @@ from esnlm.evaluation.conventions import (
     sum_log_probs,
 )
 from esnlm.evaluation.likelihood import Likelihood, of_model
-from esnlm.features.batching import padded_size, read_by_tokens
+from esnlm.features.batching import padded_size, read_by_tokens, round_up
 from esnlm.features.stream import SentenceFeatures
 from esnlm.machine.compute import in_float32
-from esnlm.machine.placement import Placement
+from esnlm.machine.mesh import Placement
 from esnlm.models.base import LanguageModel
 from esnlm.models.devices import find_machine, placement_of
 from esnlm.models.ngrams import NgramModel
@@ -267,9 +267,9 @@ class Run:
             buffer, rows = self._stream.read(window)
             *ends, total = np.cumsum([len(each) for each in rows]).tolist()
             # few sizes, so few compilations
-            size = min(padded_size(total), total + -total % 1024)
+            size = min(padded_size(total), round_up(total, 1024))
             features = np.asarray(buffer[np.pad(np.concatenate(rows), (0, size - total))])
-            parts = np.split(features[:total, : self.model.states_in_features], ends)
+            parts = np.split(features[:total, : self.model.hidden_size], ends)
             states += [part.copy() for part in parts]
         return states
 
@@ -350,7 +350,7 @@ class Run:
     @property
     def longest(self) -> int | None:
         """The maximum number of ids that the model can read at once; None if unlimited."""
-        return self.config.model.longest
+        return self.config.model.max_length
 
     @cached_property
     def _placement(self) -> Placement | None:

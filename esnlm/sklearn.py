@@ -92,7 +92,7 @@ class _ReservoirEstimator(BaseEstimator):
 
     @property
     def ridge_(self) -> float:
-        return self._solution.penalty
+        return self._solution.relative_penalty
 
     @property
     def coef_(self) -> np.ndarray:
@@ -104,7 +104,7 @@ class _ReservoirEstimator(BaseEstimator):
 
     @property
     def _solution(self) -> Solution:
-        if self._sums is None or not self._sums.parts:
+        if self._sums is None or not self._sums.sequences:
             raise AttributeError("no step after the washout has been fitted")
         return self._sums.solution
 

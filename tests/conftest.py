@@ -74,7 +74,7 @@ def one_size_of_updates():
     with pytest.MonkeyPatch.context() as here:
         here.setitem(batches.COMPILATION, "cpu", batches.COMPILATION["gpu"])
         here.setitem(end_to_end.ROW_SIZES_A_DOUBLING, "cpu", 1)
-        here.setattr(batching, "FEWEST_STEPS", 24)
+        here.setattr(batching, "MIN_BATCH_STEPS", 24)
         yield
 
 

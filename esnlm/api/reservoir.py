@@ -542,7 +542,8 @@ def _product(matrix: Matrix) -> Callable[[np.ndarray], np.ndarray]:
         if x.shape != (columns, 1):
             return w @ x
         product = np.zeros((rows, 1))
-        # w @ x without its checks: 1.3 to 1.9 times as fast per time step of 500 to 100 units
+        # SciPy has no public product without checks. With w @ x, `run` takes 1.4, 1.3 and 1.1 times
+        # as long at 100, 500 and 2,000 units with 10 connections each (2,000 time steps).
         csr_matvec(rows, columns, w.indptr, w.indices, w.data, x, product)
         return product
 

@@ -1,5 +1,4 @@
-"""Settings: frozen dataclasses with checked types and ranges, whether made in Python or from a
-file."""
+"""Settings: frozen dataclasses with checked types and ranges, made in Python or from YAML."""
 
 import dataclasses
 import re
@@ -122,6 +121,16 @@ def build(
     raise InputError(f"{begin}{path}{'.'.join(names)} is {spell(first['input'])}: {rule}")
 
 
+def read_tree(file: Path, advice: str) -> Any:
+    """Returns the value of a YAML file. Raises InputError, with `advice` for a missing file."""
+    try:
+        return yaml.load(file.read_bytes().decode(), _Loader)
+    except OSError as error:
+        raise InputError(f"{file}: {error.strerror or error}; {advice}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"{file}: not a YAML file: {' '.join(str(error).split())}") from None
+
+
 def spell(value: Any) -> str:
     """Returns a value as in a configuration file."""
     if value is None:
@@ -139,6 +148,20 @@ def choice_of(hint: Any) -> Choice | None:
     return next(
         (each for each in getattr(hint, "__metadata__", ()) if isinstance(each, Choice)), None
     )
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """Rejects duplicate keys: YAML would silently keep the last, such as of two learning rates."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = set()
+        for key, _ in node.value:
+            if key.value in keys:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"{key.value} stands twice", key.start_mark
+                )
+            keys.add(key.value)
+        return super().construct_mapping(node, deep)
 
 
 def _begin(where: str) -> str:

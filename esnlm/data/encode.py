@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from esnlm.base.errors import InputError
-from esnlm.data.inputs import TextInput
+from esnlm.data.inputs import open_file
 from esnlm.data.sentences import punkt_splitter
 from esnlm.data.store import StoreWriter, TokenStore, token_dtype
 from esnlm.data.tokenizer import Tokenizer
@@ -147,7 +147,7 @@ def encode_file(file: Path, tokenizer: Tokenizer) -> TokenStore:
     Strips white space at both ends of lines. Blank lines separate documents. Keeps all sentences
     whole, whatever their length.
     """
-    text = "".join(TextInput(file.name, file).chunks(check_quotes=True))
+    text = "".join(open_file(file).chunks())
     encoded = Encoder(tokenizer)(text)
     if not len(encoded.lengths):
         raise InputError(f"{file}: no sentence: the file is empty or all white space")

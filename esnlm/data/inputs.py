@@ -8,12 +8,12 @@ import glob
 import hashlib
 import os
 import re
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from esnlm.base.console import counted
 from esnlm.base.errors import InputError, import_extra
@@ -23,9 +23,7 @@ from esnlm.data.text_files import (
     CHUNK,
     COMPRESSED,
     NOT_TEXT,
-    RECORDS,
     STANDARD_INPUT,
-    TABLES,
     check_is_text,
     kind_of,
     parse_json_lines,
@@ -37,43 +35,78 @@ FIELD = "text"  # default field of a record with the text
 DATASET = "hf:"  # prefix of a dataset's name
 # Names of files that are about a corpus, in a folder with its texts.
 ABOUT_A_CORPUS = re.compile(r"(readme|licen[cs]e)(\.(md|txt|rst))?", re.IGNORECASE)
-EMPTY_LINES = re.compile(r"\n\s*\n")  # within a document, where they only separate paragraphs
+# An empty line within a record would end its document, so it is removed.
+EMPTY_LINES = re.compile(r"\n\s*\n")
 
 
-class Totals(NamedTuple):
-    """The counts of the first reading of a text."""
-
-    text_size: int  # uncompressed, in bytes of UTF-8
-    missing: int  # records that were left out because they have no text
-
-
-@dataclass(frozen=True)
-class TextInput:
+@dataclass
+class TextInput(ABC):
     """A text that can be read repeatedly."""
 
     name: str  # in the manifest: the file's name, or its path relative to its folder
-    path: Path | None = None  # None: a dataset
-    dataset: Any = None  # a split, with the column `field`
+    location: Path | str  # the file's path, or the dataset's name; error messages begin with it
+
+    @abstractmethod
+    def chunks(self) -> Iterator[str]:
+        """Yields the text in chunks of whole lines, about a megabyte each."""
+
+    @abstractmethod
+    def count(self) -> tuple[int, int]:
+        """Returns the bytes of the text in UTF-8, and the number of records left out without text.
+
+        Raises InputError if the text is empty or all white space.
+        """
+
+    def describe(self) -> dict[str, Any]:
+        """Returns the entry of the manifest: name, size and sha256 of the file as it is."""
+        file = Path(self.location)
+        return {"name": self.name, "bytes": file.stat().st_size, "sha256": file_sha256(file)}
+
+    def _count(self, texts: Iterable[str | None]) -> tuple[int, int]:
+        text_size = missing = 0
+        is_blank = True
+        for text in texts:
+            if text is None:
+                missing += 1
+                continue
+            text_size += len(text.encode())
+            is_blank = is_blank and not text.strip()
+        if is_blank:
+            raise InputError(f"{self.location}: empty or all white space; leave it out")
+        return text_size, missing
+
+
+class PlainText(TextInput):
+    """A file of plain text, compressed or not."""
+
+    def chunks(self) -> Iterator[str]:
+        check_is_text(Path(self.location))
+        yield from read_chunks(Path(self.location))
+
+    def count(self) -> tuple[int, int]:
+        """Counts the text. Reads only the beginning of a file that is not compressed."""
+        file = Path(self.location)
+        is_compressed = file.suffix.lower() in COMPRESSED
+        if not is_compressed and any(text.strip() for text in self.chunks()):
+            return file.stat().st_size, 0
+        return self._count(self.chunks())
+
+
+@dataclass
+class Records(TextInput):
+    """A text of which each record is a document."""
+
     field: str = FIELD  # with the text of a record
     skip_missing: bool = False  # leave out records without text
     has_options: bool = False  # whether error messages may advise --field and --skip-missing
 
-    @property
-    def has_records(self) -> bool:
-        return self.path is None or kind_of(self.path) in RECORDS | TABLES
+    @abstractmethod
+    def _records(self) -> Iterator[tuple[str, object]]:
+        """Yields the location and the text of each record, None if it has none."""
 
-    def chunks(self, check_quotes: bool = False) -> Iterator[str]:
-        """Yields the text in chunks of whole lines, about a megabyte each.
-
-        With `check_quotes`, warns if quotation marks are removed from the cells of a table.
-        """
-        if not self.has_records:
-            assert self.path is not None, "datasets have records"
-            check_is_text(self.path)
-            yield from read_chunks(self.path)
-            return
+    def chunks(self) -> Iterator[str]:
         group, size = [], 0
-        for document in filter(None, self._documents(check_quotes)):
+        for document in filter(None, self._documents()):
             group.append(document)
             size += len(document)
             if size > CHUNK:
@@ -82,44 +115,20 @@ class TextInput:
         if group:
             yield "".join(group)
 
-    @cached_property
-    def size(self) -> int:
-        """The bytes of a file, compressed or not, or of the text of a dataset."""
-        return self.totals.text_size if self.path is None else self.path.stat().st_size
+    def count(self) -> tuple[int, int]:
+        return self._count(self._documents())
 
-    @cached_property
-    def totals(self) -> Totals:
-        """Reads the text once; of plain text that is not compressed, only the beginning.
+    def check_field(self, location: str | Path, fields: Iterable[str]) -> None:
+        """Raises InputError if records lack the field with the text."""
+        if self.field not in fields:
+            advice = self._advise("leave this input out")
+            raise InputError(
+                f"{location}: no field {self.field!r}, only {', '.join(fields)}; {advice}"
+            )
 
-        Raises InputError if it is empty or all white space.
-        """
-        is_compressed = self.path is not None and self.path.suffix.lower() in COMPRESSED
-        text_size = missing = 0
-        is_blank = True
-        for text in self._documents(check_quotes=True) if self.has_records else self.chunks():
-            if text is None:
-                missing += 1
-                continue
-            text_size += len(text.encode())
-            is_blank = is_blank and not text.strip()
-            if not (self.has_records or is_compressed or is_blank):
-                return Totals(self.size, missing=0)  # no need to read on
-        if is_blank:
-            raise InputError(f"{self.path or self.name}: empty or all white space; leave it out")
-        return Totals(text_size, missing)
-
-    def sha256(self) -> str:
-        """Returns the sha256 of a file's bytes, or of the text of a dataset."""
-        if self.path is not None:
-            return file_sha256(self.path)
-        content = hashlib.sha256()
-        for text in self.chunks():
-            content.update(text.encode())
-        return content.hexdigest()
-
-    def _documents(self, check_quotes: bool) -> Iterator[str | None]:
-        """Yields the text of each record and an empty line; None for a record that is left out."""
-        for location, text in self._records(check_quotes):
+    def _documents(self) -> Iterator[str | None]:
+        """Yields each record's text and an empty line, or None for a record that is left out."""
+        for location, text in self._records():
             if text is None and self.skip_missing:
                 yield None
                 continue
@@ -127,7 +136,7 @@ class TextInput:
                 advice = self._advise("leave such records out with --skip-missing")
                 raise InputError(f"{location}: no text; {advice}")
             if not isinstance(text, str):
-                advice = self._advise("leave the file out")
+                advice = self._advise("leave this input out")
                 raise InputError(
                     f"{location}: its text is a {type(text).__name__}, not a string; {advice}"
                 )
@@ -139,54 +148,101 @@ class TextInput:
                 ) from None
             yield EMPTY_LINES.sub("\n", unify_line_ends(text)) + "\n\n"
 
-    def _records(self, check_quotes: bool) -> Iterator[tuple[str, object]]:
-        """Yields the location and the text of each record, None if it has none."""
-        if self.path is None:
-            for number, record in enumerate(self.dataset, start=1):
-                yield f"{self.name}: record {number}", record[self.field]
-        elif kind_of(self.path) in TABLES:
-            table = read_table(self.path)
-            self._check_field(self.path, table.rows[0])
-            texts = table.texts(self.field, several_lines=True, check_quotes=check_quotes)
-            for line, text in zip(table.lines, texts, strict=True):
-                yield f"{self.path}:{line}", text or None  # a table has no other way to write null
-        elif kind_of(self.path) == ".parquet":
-            yield from self._parquet_records(self.path)
-        else:
-            chunks = read_chunks(self.path)
-            lines = (line for text in chunks for line in text.removesuffix("\n").split("\n"))
-            for number, record in parse_json_lines(self.path, lines):
-                self._check_field(f"{self.path}:{number}", record)
-                yield f"{self.path}:{number}", record[self.field]
-
-    def _parquet_records(self, path: Path) -> Iterator[tuple[str, object]]:
-        parquet = import_extra("pyarrow.parquet", f"{path}: reading Parquet", "parquet")
-        errors = import_extra("pyarrow", f"{path}: reading Parquet", "parquet").ArrowException
-        try:
-            with parquet.ParquetFile(path) as file:
-                self._check_field(path, file.schema_arrow.names)
-                number = 0
-                for batch in file.iter_batches(batch_size=1000, columns=[self.field]):
-                    for text in batch.column(0).to_pylist():
-                        number += 1
-                        yield f"{path}: row {number}", text
-        except (errors, OSError) as error:
-            raise InputError(
-                f"{path}: damaged, or not a Parquet file ({error}); copy it again"
-            ) from None
-
-    def _check_field(self, location: str | Path, fields: Iterable[str]) -> None:
-        """Raises InputError if records lack the field with the text."""
-        if self.field not in fields:
-            advice = self._advise("leave the file out")
-            raise InputError(
-                f"{location}: no field {self.field!r}, only {', '.join(fields)}; {advice}"
-            )
-
     def _advise(self, alternative: str) -> str:
         if self.has_options:
             return f"name another field with --field, or {alternative}"
         return f"records need their text in the field {self.field!r}"
+
+
+class JsonRecords(Records):
+    """A file of JSON lines."""
+
+    def _records(self) -> Iterator[tuple[str, object]]:
+        file = Path(self.location)
+        lines = (line for text in read_chunks(file) for line in text.removesuffix("\n").split("\n"))
+        for number, record in parse_json_lines(file, lines):
+            self.check_field(f"{file}:{number}", record)
+            yield f"{file}:{number}", record[self.field]
+
+
+class ParquetRecords(Records):
+    """A file in Parquet."""
+
+    def _records(self) -> Iterator[tuple[str, object]]:
+        task = f"{self.location}: reading Parquet"
+        parquet = import_extra("pyarrow.parquet", task, "parquet")
+        errors = import_extra("pyarrow", task, "parquet").ArrowException
+        try:
+            with parquet.ParquetFile(self.location) as file:
+                self.check_field(self.location, file.schema_arrow.names)
+                batches = file.iter_batches(batch_size=1000, columns=[self.field])
+                texts = (text for batch in batches for text in batch.column(0).to_pylist())
+                for number, text in enumerate(texts, start=1):
+                    yield f"{self.location}: row {number}", text
+        except (errors, OSError) as error:
+            raise InputError(
+                f"{self.location}: damaged, or not a Parquet file ({error}); copy it again"
+            ) from None
+
+
+class TableRecords(Records):
+    """A table, each row of which is a record.
+
+    Its first reading warns if quotation marks are removed from its cells.
+    """
+
+    _is_checked = False
+
+    def _records(self) -> Iterator[tuple[str, object]]:
+        table = read_table(Path(self.location))
+        self.check_field(self.location, table.rows[0])
+        texts = table.texts(self.field, several_lines=True, check_quotes=not self._is_checked)
+        self._is_checked = True
+        for line, text in zip(table.lines, texts, strict=True):
+            yield f"{self.location}:{line}", text or None  # an empty cell is a table's null
+
+
+@dataclass
+class DatasetRecords(Records):
+    """A split of a dataset."""
+
+    split: Any = None  # of `datasets`
+
+    def describe(self) -> dict[str, Any]:
+        """Returns the entry of the manifest: name, size and sha256 of the text."""
+        content, size = hashlib.sha256(), 0
+        for text in self.chunks():
+            content.update(text.encode())
+            size += len(text.encode())
+        return {"name": self.name, "bytes": size, "sha256": content.hexdigest()}
+
+    def _records(self) -> Iterator[tuple[str, object]]:
+        for number, record in enumerate(self.split.select_columns([self.field]), start=1):
+            yield f"{self.name}: record {number}", record[self.field]
+
+
+RECORD_CLASSES: dict[str, type[Records]] = {
+    ".jsonl": JsonRecords,
+    ".ndjson": JsonRecords,
+    ".parquet": ParquetRecords,
+    ".csv": TableRecords,
+    ".tsv": TableRecords,
+}
+
+
+def open_file(
+    file: Path,
+    name: str | None = None,
+    *,
+    field: str = FIELD,
+    skip_missing: bool = False,
+    has_options: bool = False,
+) -> TextInput:
+    """Returns the text of a file, without reading it; the suffix identifies the format."""
+    records = RECORD_CLASSES.get(kind_of(file))
+    if records is None:
+        return PlainText(name or file.name, file)
+    return records(name or file.name, file, field, skip_missing, has_options)
 
 
 def find_inputs(
@@ -202,11 +258,12 @@ def find_inputs(
         text_field: the field with the text in JSON lines, Parquet, tables and datasets.
         skip_missing: leave out records without text.
     """
-    sources: list[TextInput] = []
+    texts: list[TextInput] = []
+    paths: list[Path] = []
     not_text: list[str] = []
     for item in [inputs] if isinstance(inputs, str | Path) else inputs:
         if str(item).startswith(DATASET):
-            sources.append(_open_dataset(str(item), text_field, skip_missing))
+            texts.append(_open_dataset(str(item), text_field, skip_missing))
             continue
         for path, name in _find_files(Path(item)):
             if kind_of(path) in NOT_TEXT:
@@ -214,15 +271,19 @@ def find_inputs(
             elif path != Path(item) and ABOUT_A_CORPUS.fullmatch(path.name):
                 not_text.append(f"{path} (leave it out)")
             name = os.fsencode(name).decode("utf-8", "replace")  # JSON must be UTF-8
-            sources.append(TextInput(name, path, None, text_field, skip_missing, has_options=True))
+            texts.append(
+                open_file(path, name, field=text_field, skip_missing=skip_missing, has_options=True)
+            )
+            paths.append(path.resolve())
     if not_text:
         rest = f" and {counted(len(not_text) - 3, 'other file')}" if len(not_text) > 3 else ""
         raise InputError(f"not running text: {', '.join(not_text[:3])}{rest}")
-    times = Counter(source.path.resolve() for source in sources if source.path is not None)
-    for path, count in times.items():
+    if not texts:
+        raise InputError("no inputs; give at least one")
+    for path, count in Counter(paths).items():
         if count > 1:
             raise InputError(f"{path}: named twice, so its text would count twice; name it once")
-    return sources
+    return texts
 
 
 def _find_files(item: Path) -> list[tuple[Path, str]]:
@@ -261,10 +322,6 @@ def _open_dataset(name: str, text_field: str, skip_missing: bool) -> TextInput:
     except Exception as error:  # the network, the Hub and dataset builders raise any class
         reason = " ".join(str(error).split())[:300]
         raise InputError(f"{name}: cannot be loaded: {type(error).__name__}: {reason}") from None
-    if text_field not in dataset.column_names:
-        columns = ", ".join(dataset.column_names)
-        raise InputError(
-            f"{name}: no field {text_field!r}, only {columns}; name one of them with --field"
-        )
-    dataset = dataset.select_columns([text_field])
-    return TextInput(name, None, dataset, text_field, skip_missing, has_options=True)
+    records = DatasetRecords(name, name, text_field, skip_missing, has_options=True, split=dataset)
+    records.check_field(name, dataset.column_names)
+    return records

@@ -17,7 +17,7 @@ import numpy as np
 from esnlm.base.console import Progress, counted, info, spinner, warn
 from esnlm.base.errors import InputError
 from esnlm.data.encode import Encoded, Encoder, encode_in_order
-from esnlm.data.inputs import FIELD, TextInput, find_inputs
+from esnlm.data.inputs import FIELD, Records, TextInput, find_inputs
 from esnlm.data.sentences import load_punkt, train_punkt
 from esnlm.data.store import StoreWriter, TokenStore, check_target
 from esnlm.data.text_files import Oddities
@@ -89,22 +89,26 @@ def prepare(
         raise InputError(f"max_words {max_words}: give at least 1")
     check_target(Path(out), overwrite)
     sources = find_inputs(inputs, field, skip_missing)
-    with_records = [source.name for source in sources if source.has_records]
+    with_records = [source.name for source in sources if isinstance(source, Records)]
     if with_records and sentences == "file":
         raise InputError(
             f"{with_records[0]}: holds documents, but sentences 'file' is for plain text; give"
             " 'punkt'"
         )
     with spinner("reading the text for the first time"):
-        text_size = sum(source.totals.text_size for source in sources)
+        text_sizes, missing = zip(*(source.count() for source in sources), strict=True)
         share, words_left = _shares(sources, max_words)
-        size = math.ceil(share * text_size)
-        vocabulary = _tokenizer(tokenizer, sources, share)
+        size = share * sum(text_sizes)  # bytes to store, about
+        vocabulary = _tokenizer(tokenizer, _first_share(sources, text_sizes, share))
         parameters, rule = _sentence_rule(
-            sentences, language or "english", punkt_data, sources, share
+            sentences,
+            language or "english",
+            punkt_data,
+            _first_share(sources, text_sizes, share * min(1, PUNKT_SAMPLE / size)),
+            is_part=size > PUNKT_SAMPLE,
         )
 
-    oddities, bar = Oddities(), Progress(size // 1000, unit="kB", brief=True)
+    oddities, bar = Oddities(), Progress(math.ceil(size) // 1000, unit="kB", brief=True)
 
     def read() -> Iterator[tuple[int, str]]:
         """Yields the chunks of each source until its share is full."""
@@ -151,14 +155,11 @@ def prepare(
         }
         store = writer.finish(
             dropped_short=dropped,
-            skipped_missing=sum(source.totals.missing for source in sources),
+            skipped_missing=sum(missing),
             cut_long=cut,
             filters={"min_length": min_length, "max_length": max_length, "max_words": max_words},
             sentence_rule=rule,
-            sources=[
-                {"name": source.name, "bytes": source.size, "sha256": source.sha256()}
-                for source in sources
-            ],
+            sources=[source.describe() for source in sources],
             versions={name: version(name) for name, is_used in used.items() if is_used},
         )
     _summarize(store, sources, left_out)
@@ -190,10 +191,12 @@ def _shares(sources: Sequence[TextInput], max_words: int | None) -> tuple[float,
     return max_words / total, [end - start for start, end in zip(bounds, bounds[1:], strict=False)]
 
 
-def _first_share(sources: Iterable[TextInput], share: float) -> Iterator[str]:
+def _first_share(
+    sources: Sequence[TextInput], text_sizes: Sequence[int], share: float
+) -> Iterator[str]:
     """Yields the first `share` of each source's bytes, to the end of the line, in chunks."""
-    for source in sources:
-        left = share * source.totals.text_size if share < 1 else math.inf
+    for source, text_size in zip(sources, text_sizes, strict=True):
+        left = share * text_size if share < 1 else math.inf
         for text in source.chunks():
             data = text.encode()
             end = data.find(b"\n", max(math.ceil(left) - 1, 0)) if left < len(data) else -1
@@ -203,7 +206,8 @@ def _first_share(sources: Iterable[TextInput], share: float) -> Iterator[str]:
                 break
 
 
-def _tokenizer(spec: str | Path, sources: Sequence[TextInput], share: float) -> Tokenizer:
+def _tokenizer(spec: str | Path, texts: Iterable[str]) -> Tokenizer:
+    """Loads a tokenizer, or trains one on the lines of texts."""
     if not str(spec).startswith("train:"):
         return load_tokenizer(spec)
     try:
@@ -212,7 +216,7 @@ def _tokenizer(spec: str | Path, sources: Sequence[TextInput], share: float) -> 
         raise InputError(
             f"tokenizer {spec!r}: give the number of ids to train, as in train:8192"
         ) from None
-    lines = (line.strip() for text in _first_share(sources, share) for line in text.split("\n"))
+    lines = (line.strip() for text in texts for line in text.split("\n"))
     return train_bpe(lines, vocab_size)
 
 
@@ -220,26 +224,27 @@ def _sentence_rule(
     sentences: str,
     language: str,
     punkt_data: str | Path | None,
-    sources: Sequence[TextInput],
-    share: float,
+    sample: Iterable[str],
+    is_part: bool,
 ) -> tuple[Any, str]:
-    """Returns Punkt's parameters (None: each line is a sentence), and a description of the rule."""
+    """Returns Punkt's parameters (None: each line is a sentence), and a description of the rule.
+
+    Without a pretrained model, Punkt is trained on `sample`, the whole input or a part of it.
+    """
     if sentences == "line":
         return None, "one per line"
     across = ", across line ends" if sentences == "file" else ""
     parameters = load_punkt(language, Path(punkt_data) if punkt_data else None)
     if parameters:
         return parameters, f"punkt pretrained {language}{across}"
-    size = share * sum(source.totals.text_size for source in sources)
     rule = "punkt trained on this input"
-    if size > PUNKT_SAMPLE:
+    if is_part:
         rule += f" ({_megabytes(PUNKT_SAMPLE)} of it)"
-        share *= PUNKT_SAMPLE / size
     warn(
         f"no pretrained Punkt data for {language} found (nltk.download('punkt_tab') gets it):"
         f" {rule}"
     )
-    return train_punkt(_first_share(sources, share)), rule + across
+    return train_punkt(sample), rule + across
 
 
 def _summarize(store: TokenStore, sources: list[TextInput], left_out: int) -> None:

@@ -14,7 +14,8 @@ from jax import lax
 from esnlm.base.errors import InputError
 from esnlm.base.rng import Stream, generator
 from esnlm.diagnosis.contraction import Cell, State
-from esnlm.readout.least_squares import gram_of_samples, predict_ridge
+from esnlm.readout.base import row_blocks
+from esnlm.readout.least_squares import solve
 
 SATURATED = 0.99  # a unit is saturated if |f(.)| is above this
 
@@ -133,6 +134,40 @@ def effective_rank(states: np.ndarray) -> float:
     p = singular / singular.sum()
     p = p[p > 0]
     return float(np.exp(-(p * np.log(p)).sum()))
+
+
+def predict_ridge(x: np.ndarray, y: np.ndarray, test: np.ndarray, ridge: float) -> np.ndarray:
+    """Fits y (S, K) on x (S, F) outside the rows `test` (S,), and returns predictions for these.
+
+    The intercept is not penalised. `ridge` is relative to the mean diagonal of the smaller Gram
+    matrix, of features or of samples. If all fitted x are equal, the prediction is the mean of y.
+    """
+    train = np.flatnonzero(~test)
+    mean_x, mean_y = (each[train].mean(axis=0, dtype=np.float64) for each in (x, y))
+    size = len(train) * (mean_x @ mean_x)
+    if x.shape[1] <= len(train):
+        gram, cross = np.zeros((x.shape[1], x.shape[1])), np.zeros((x.shape[1], y.shape[1]))
+        for block in row_blocks(len(train), x.shape[1]):
+            h = x[train[block]] - mean_x
+            gram += h.T @ h
+            cross += h.T @ (y[train[block]] - mean_y)
+        weights = solve(gram, cross, ridge * np.trace(gram) / len(gram), size)
+        return (x[test] - mean_x) @ weights + mean_y
+    # the dual form, with K of samples: y = K (K + lambda I)^-1 y_train
+    gram = gram_of_samples(x, mean_x)
+    fitted = gram[np.ix_(train, train)]
+    weights = solve(fitted, y[train] - mean_y, ridge * np.trace(fitted) / len(fitted), size)
+    return gram[np.ix_(test, train)] @ weights + mean_y
+
+
+def gram_of_samples(x: np.ndarray, mean: np.ndarray | float) -> np.ndarray:
+    """Returns (x - mean) (x - mean)^T in float64, (S, S), without a float64 copy of x (S, F)."""
+    mean = np.broadcast_to(mean, x.shape[1])
+    total = np.zeros((len(x), len(x)))
+    for start in range(0, x.shape[1], 4096):
+        part = x[:, start : start + 4096] - mean[start : start + 4096]
+        total += part @ part.T
+    return total
 
 
 def _check_finite(states: np.ndarray, what: str) -> None:

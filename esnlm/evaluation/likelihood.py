@@ -84,7 +84,7 @@ def of_model(
         assert isinstance(stream, DocumentFeatures), (
             "`Experiment` accepts documents for models with a state only"
         )
-        streams = whole_documents(text, most=stream.slots)
+        streams = whole_documents(text, max_streams=stream.slots)
         windows = scoring.document_nll(stream, readout, streams, compute)
     else:
         windows = scoring.total_nll(stream, readout, text, compute)

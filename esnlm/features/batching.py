@@ -17,20 +17,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-FEWEST_STEPS = 12  # minimum time steps of a batch of `pack_batch`
+MIN_BATCH_STEPS = 12  # minimum time steps of a batch of `pack_batch`
 
 
 def group_by_tokens(
-    lengths: Iterable[int], most: int, most_sequences: int = sys.maxsize
+    lengths: Iterable[int], max_tokens: int, max_sequences: int = sys.maxsize
 ) -> Iterator[range]:
-    """Yields groups of neighbours with at most `most` tokens and `most_sequences` sequences.
+    """Yields groups of neighbours with at most `max_tokens` tokens and `max_sequences` sequences.
 
-    A sequence with more than `most` tokens is a group of its own. The groups depend on the lengths
-    alone, so a resumed run repeats the same products on the same shapes, bit by bit.
+    A sequence with more than `max_tokens` tokens is a group of its own. The groups depend on the
+    lengths alone, so a resumed run repeats the same products on the same shapes, bit by bit.
     """
     first, tokens, i = 0, 0, -1
     for i, length in enumerate(lengths):
-        if i > first and (tokens + length > most or i - first == most_sequences):
+        if i > first and (tokens + length > max_tokens or i - first == max_sequences):
             yield range(first, i)
             first, tokens = i, 0
         tokens += length
@@ -38,11 +38,16 @@ def group_by_tokens(
         yield range(first, i + 1)
 
 
-def read_by_tokens(sequences: Iterable[np.ndarray], most: int) -> Iterator[list[np.ndarray]]:
+def read_by_tokens(sequences: Iterable[np.ndarray], max_tokens: int) -> Iterator[list[np.ndarray]]:
     """Yields the sequences of each group of `group_by_tokens`, and reads them once."""
     read, sequences = tee(sequences)
-    for group in group_by_tokens(map(len, read), most):
+    for group in group_by_tokens(map(len, read), max_tokens):
         yield list(islice(sequences, len(group)))
+
+
+def round_up(n: int, multiple: int) -> int:
+    """Returns the smallest multiple that is at least n."""
+    return -(-n // multiple) * multiple
 
 
 def padded_size(n: int, per_doubling: int = 1, multiple: int = 1) -> int:
@@ -50,8 +55,7 @@ def padded_size(n: int, per_doubling: int = 1, multiple: int = 1) -> int:
 
     Between two powers of two there are `per_doubling` sizes, at least `multiple` apart.
     """
-    step = max(multiple, (1 << n.bit_length() - 1) // per_doubling)
-    return -(-n // step) * step
+    return round_up(n, max(multiple, (1 << n.bit_length() - 1) // per_doubling))
 
 
 def assign_to_slots(
@@ -84,26 +88,27 @@ class PackedSteps(NamedTuple):
     A slot continues from its own state, or with `parents` from that of another slot.
     """
 
-    tokens: Any  # (T, B) int32
-    positions: Any = None  # (T, B) int32, of each token in its sentence; 0 begins a sentence
-    corpus_positions: Any = None  # (T, B) uint32, of each token in the corpus; None: no dropout
-    parents: Any = None  # (T, B) int32, the slot to continue from; -1 begins a sentence
-    # (T,) int32, row of slot 0 in a buffer of features, before those of the other active slots;
-    # None: all slots have rows, that of (t, b) is t B + b
+    tokens: Any  # token ids, (T, B) int32
+    positions: Any = None  # position in the sentence, (T, B) int32; 0 begins a sentence
+    corpus_positions: Any = None  # position in the corpus, (T, B) uint32; None: no dropout
+    parents: Any = None  # slot to continue from, (T, B) int32; -1 begins a sentence
+    # row of slot 0 in a buffer of features, (T,) int32: slot b of step t writes row
+    # first_rows[t] + b, if it is active. None: row t B + b
     first_rows: Any = None
-    count: Any = None  # () int32, time steps to run: one compilation serves many; None: all
-    # () int32, first token of all sentences, read once into row 0 and left out of `tokens`
+    count: Any = None  # time steps to run, () int32: one compilation serves many; None: all
+    # first token of all sentences, () int32, left out of `tokens` and read once into row 0; None:
+    # they share none
     first_token: Any = None
 
     def padded(self, steps: int) -> "PackedSteps":
         """Returns `steps` time steps, of which only those of `self` are run."""
-
-        def pad(array: np.ndarray | None) -> np.ndarray | None:
-            if array is None:
-                return None
-            return np.pad(array, [(0, steps - len(array))] + [(0, 0)] * (array.ndim - 1))
-
-        return PackedSteps(*map(pad, self))._replace(count=np.int32(len(self.tokens)))
+        count = len(self.tokens)
+        arrays = {
+            name: np.pad(array, [(0, steps - count)] + [(0, 0)] * (array.ndim - 1))
+            for name, array in self._asdict().items()
+            if np.ndim(array)  # those with a time axis
+        }
+        return self._replace(**arrays, count=np.int32(count))
 
 
 Rows = list[np.ndarray]  # the row of the features after each token, by sentence, int32
@@ -113,7 +118,7 @@ def pack(
     sentences: list[np.ndarray],
     slots: int,
     corpus_positions: list[np.ndarray] | None = None,
-    skipped: int = 0,
+    shared_first: bool = False,
 ) -> tuple[PackedSteps, Rows]:
     """Packs sentences one after another into slots of nearly equal length.
 
@@ -121,29 +126,34 @@ def pack(
         sentences: int arrays of the tokens to read, each at least one long.
         slots: B.
         corpus_positions: positions of the tokens of each sentence; None: no dropout.
-        skipped: 1 if all sentences share their first token, which then is not packed and has row 0.
+        shared_first: read the first token, which all sentences share, once. There is no dropout.
     """
-    slot_of, first_steps = assign_to_slots([len(each) - skipped for each in sentences], slots)
-    ends = np.bincount(slot_of, [len(each) - skipped for each in sentences], slots)
+    texts = [sentence[1:] for sentence in sentences] if shared_first else sentences
+    lengths = list(map(len, texts))
+    slot_of, first_steps = assign_to_slots(lengths, slots)
+    ends = np.bincount(slot_of, lengths, slots)
     active = (ends > np.arange(ends.max())[:, None]).sum(axis=1)  # (T,), slots with a token
-    first_rows = (skipped + np.cumsum(active) - active).astype(np.int32)
-    return _fill(
-        sentences, slot_of, first_steps, first_rows, slots, corpus_positions, skipped=skipped
-    )
+    first_rows = (shared_first + np.cumsum(active) - active).astype(np.int32)
+    steps, rows = _fill(texts, corpus_positions, slot_of, first_steps, first_rows, slots)
+    if not shared_first:
+        return steps, rows
+    steps = steps._replace(first_token=np.int32(sentences[0][0]))
+    first_row = np.zeros(1, np.int32)
+    return steps, [np.concatenate([first_row, row]) for row in rows]
 
 
 def pack_batch(
     sentences: list[np.ndarray],
     corpus_positions: list[np.ndarray] | None = None,
-    slots: int = 1,
-    multiple: int = 1,
+    min_slots: int = 1,
+    divisor: int = 1,
 ) -> tuple[PackedSteps, Rows]:
     """Packs sentences into a batch of one of few sizes, with a row for each step and slot.
 
     Args:
         sentences, corpus_positions: as in `pack`.
-        slots: minimum number of slots.
-        multiple: a number that divides the number of slots.
+        min_slots: minimum number of slots.
+        divisor: a number that divides the number of slots.
     """
     steps = batch_steps(max(map(len, sentences)))
     filled: list[int] = []  # tokens of each slot
@@ -152,42 +162,40 @@ def pack_batch(
     for s in np.argsort([-len(sentence) for sentence in sentences], kind="stable"):
         room = steps - len(sentences[s])
         slot = next((slot for slot, length in enumerate(filled) if length <= room), len(filled))
-        filled += [0] * (slot == len(filled))
+        if slot == len(filled):
+            filled.append(0)
         slot_of[s], first_steps[s] = slot, filled[slot]
         filled[slot] += len(sentences[s])
-    width = max(slots, len(filled) + len(filled) % 2)
-    width += -width % multiple
-    first_rows = width * np.arange(steps, dtype=np.int32)
-    packed, rows = _fill(sentences, slot_of, first_steps, first_rows, width, corpus_positions)
+    # An even number, so that half as many sizes are compiled.
+    slots = round_up(max(min_slots, round_up(len(filled), 2)), divisor)
+    first_rows = slots * np.arange(steps, dtype=np.int32)
+    packed, rows = _fill(sentences, corpus_positions, slot_of, first_steps, first_rows, slots)
     return packed._replace(first_rows=None), rows
 
 
 def batch_steps(longest: int) -> int:
     """Returns the time steps of a batch of `pack_batch`, for its longest sentence."""
-    return padded_size(max(longest, FEWEST_STEPS), per_doubling=2)
+    return padded_size(max(longest, MIN_BATCH_STEPS), per_doubling=2)
 
 
 def _fill(
     sentences: list[np.ndarray],
+    corpus_positions: list[np.ndarray] | None,
     slot_of: np.ndarray,
     first_steps: np.ndarray,
     first_rows: np.ndarray,
     slots: int,
-    corpus_positions: list[np.ndarray] | None,
-    skipped: int = 0,
 ) -> tuple[PackedSteps, Rows]:
     """Writes each sentence into its slot, from its first step on."""
     shape, rows = (len(first_rows), slots), []
     tokens, positions = np.zeros((2, *shape), np.int32)
     in_corpus = None if corpus_positions is None else np.zeros(shape, np.uint32)
-    first_row = np.zeros(skipped, np.int32)
     for s, sentence in enumerate(sentences):
-        length, slot = len(sentence) - skipped, slot_of[s]
-        steps = slice(first_steps[s], first_steps[s] + length)
-        tokens[steps, slot], positions[steps, slot] = sentence[skipped:], np.arange(length)
+        slot, steps = slot_of[s], slice(first_steps[s], first_steps[s] + len(sentence))
+        tokens[steps, slot], positions[steps, slot] = sentence, np.arange(len(sentence))
         if in_corpus is not None and corpus_positions is not None:
             in_corpus[steps, slot] = corpus_positions[s]
-        rows.append(np.concatenate([first_row, first_rows[steps] + slot], dtype=np.int32))
+        rows.append((first_rows[steps] + slot).astype(np.int32))
     return PackedSteps(tokens, positions, in_corpus, first_rows=first_rows), rows
 
 

@@ -103,14 +103,14 @@ def equal_streams(
     return TokenStreams(store, sentences, edges)
 
 
-def whole_documents(store: TokenStore, most: int) -> TokenStreams:
-    """Returns all documents, uncut, in `most` streams or fewer of about equal length.
+def whole_documents(store: TokenStore, max_streams: int) -> TokenStreams:
+    """Returns all documents, uncut, in at most `max_streams` streams of about equal length.
 
     With more streams, the longest document would be read alone.
     """
     documents = documents_of(store)
     sizes = np.array([store.lengths[sentences].sum() for sentences in documents])
-    parts = split_evenly(sizes, int(min(most, -(-sizes.sum() // sizes.max()))))
+    parts = split_evenly(sizes, int(min(max_streams, -(-sizes.sum() // sizes.max()))))
     order = np.concatenate([documents[d] for part in parts for d in part])
     return TokenStreams(store, order, np.cumsum([0, *(sizes[part].sum() for part in parts)]))
 

@@ -96,8 +96,7 @@ class ArrayCell(nnx.Module):
 
 @runtime_checkable
 class ThroughTime(Protocol):
-    """A cell with a gradient through time that is faster than autodiff's
-    (features/through_time.py)."""
+    """A cell with a gradient through time that is faster than autodiff's, such as an LSTM."""
 
     def through_time(self, x: Any, positions: jax.Array, start: State) -> tuple[State, jax.Array]:
         """Returns the last state and all outputs, (T, F, B).
@@ -202,7 +201,7 @@ def unroll(
     if start is None:
         start = cell.initial_state(tokens.shape[1])
     # All tokens at once, since jax.vmap would make a gradient of the cell's matrix for each time
-    # step (ops/matmul.py).
+    # step (machine/matmul.py).
     every = cell.embed(
         tokens.reshape(-1), None if keep is None else keep.reshape(-1, keep.shape[2]).T
     )  # (units, T B)

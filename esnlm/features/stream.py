@@ -1,6 +1,6 @@
 """Features of many sentences at once, without a gradient, in the rows of a buffer.
 
-FeatureStream runs a recurrent cell, TrunkStream adds a trained trunk above it, and PackedStream
+FeatureStream runs a recurrent cell, TrunkStream adds a trained trunk above it, and BatchStream
 runs a model that reads whole batches instead of one token after another.
 """
 
@@ -16,18 +16,18 @@ from jax.sharding import NamedSharding
 
 from esnlm.base.errors import InputError
 from esnlm.features import batching, recurrence
-from esnlm.features.batching import PackedSteps, Rows, padded_size
+from esnlm.features.batching import PackedSteps, Rows, padded_size, round_up
 from esnlm.features.documents import Chunk
 from esnlm.features.recurrence import BY_DEVICE, Cell, State
 from esnlm.machine import mesh as meshes
 from esnlm.machine.compute import backend
-from esnlm.machine.placement import Placement
+from esnlm.machine.mesh import Placement
 
 ONE_DEVICE = "data.context is document: this runs on one device only; set compute.mesh to {data: 1}"
-FEWEST_CPU_SLOTS = 16  # An AVX-512 register holds 16 float32 numbers, so fewer slots save little.
-FEWEST_STEPS = 128  # least padded number of time steps
-FEWEST_ROWS = 1024  # least rows of a buffer, or of a block of rows that go through a trunk
-BATCH_TOKENS = 2048  # approximate number of tokens in a batch of PackedStream
+MIN_CPU_SLOTS = 16  # An AVX-512 register holds 16 float32 numbers, so fewer slots save little.
+MIN_STEPS = 128  # minimum padded number of time steps
+BLOCK_ROWS = 1024  # rows of a block that goes through a trunk; minimum rows of a buffer
+BATCH_TOKENS = 2048  # approximate number of tokens in a batch of BatchStream
 
 
 class SentenceFeatures(Protocol):
@@ -125,45 +125,38 @@ class FeatureStream:
                 Without dropout, a first token that all sentences share is read once.
             full: use a buffer of the usual maximum size, which the next call can reuse.
         """
-        drops = self.dropout > 0 and corpus_positions is not None
-        firsts = {int(sentence[0]) for sentence in sentences}
-        is_shared = len(firsts) == 1 and not prefix_tree and not drops
-        first_token = np.int32(firsts.pop()) if is_shared else None
+        positions = corpus_positions if self.dropout > 0 else None
+        assert not (prefix_tree and positions is not None), "sentences share prefixes, not masks"
+        has_one_start = len({int(sentence[0]) for sentence in sentences}) == 1
+        shared_first = has_one_start and not prefix_tree and positions is None
         slots = self._slots_for(len(sentences))
         shares = self._shares([len(sentence) for sentence in sentences], in_order=prefix_tree)
-        by_device = []
+        steps_by_device, rows_by_device = [], []
         for share in shares:
             # A device without a share reads a sentence whose features are not used.
             numbers = share if len(share) else [0]
             texts = [sentences[s] for s in numbers]
-            places = None
-            if drops and corpus_positions is not None:
-                places = [corpus_positions[s] for s in numbers]
             if prefix_tree:
-                by_device.append(batching.pack_prefix_tree(texts, slots))
+                steps, rows = batching.pack_prefix_tree(texts, slots)
             else:
-                by_device.append(batching.pack(texts, slots, places, skipped=int(is_shared)))
-        count = padded_size(max(FEWEST_STEPS, *(len(steps.tokens) for steps, _ in by_device)))
-        parts = [steps.padded(count)._replace(first_token=first_token) for steps, _ in by_device]
-        steps = parts[0] if self.mesh is None else jax.tree.map(lambda *x: np.stack(x), *parts)
-        used = max(int(row.max()) for _, rows in by_device for row in rows) + 1
+                places = None if positions is None else [positions[s] for s in numbers]
+                steps, rows = batching.pack(texts, slots, places, shared_first)
+            steps_by_device.append(steps)
+            rows_by_device.append(rows)
+        used = max(int(row.max()) for rows in rows_by_device for row in rows) + 1
         size = self.rows_per_device(used, full)
-        rows = [np.empty(0, np.int32)] * len(sentences)
-        for device, (share, (_, on_device)) in enumerate(zip(shares, by_device, strict=True)):
-            for s, row in zip(share, on_device, strict=False):
-                rows[s] = row + np.int32(device * size)
-        return Packed(steps, size * self.devices, rows)
+        rows = _rows_in_buffer(shares, rows_by_device, size)
+        return Packed(self._pad(steps_by_device), size * self.devices, rows)
 
-    def pack_chunk(self, chunk: Chunk, full: bool = False, drops: bool = False) -> Packed:
+    def pack_chunk(self, chunk: Chunk, full: bool = False, with_dropout: bool = False) -> Packed:
         """Packs a chunk of documents for `run`; the streams are the first slots."""
         steps = chunk.steps
         assert steps.tokens.shape[1] <= self.slots_per_device, (
             "the last time step would overwrite rows of the buffer"
         )
-        if not (drops and self.dropout):
+        if not (with_dropout and self.dropout):
             steps = steps._replace(corpus_positions=None)
-        count = padded_size(max(FEWEST_STEPS, len(steps.tokens)))
-        return Packed(steps.padded(count), self.rows_per_device(chunk.size, full), [])
+        return Packed(self._pad([steps]), self.rows_per_device(chunk.size, full), [])
 
     def run(
         self,
@@ -178,8 +171,8 @@ class FeatureStream:
             packed: from `pack` or `pack_chunk`.
             state: the state of the slots before the first step; None: the initial one.
             key: dropout key of the epoch.
-            reuse: overwrite the buffer of the last such call, if it has the right size and is no
-                longer in use.
+            reuse: overwrite the buffer of the last call with `reuse`, whose features become
+                invalid. Not thread-safe.
         """
         steps, size, _ = packed
         buffer = self._buffer if reuse else None
@@ -202,12 +195,18 @@ class FeatureStream:
 
     def rows_per_device(self, used: int, full: bool) -> int:
         """Returns the rows of a device's part of a buffer, with spare ones for the last steps."""
-        # The shares of several devices are not quite equal.
+        # An eighth to spare, since the shares of several devices are not quite equal.
         usual = self.capacity if self.devices == 1 else 9 * self.capacity // (8 * self.devices)
         if used > usual:
-            return used + -used % FEWEST_ROWS + self.slots_per_device
-        fewest = max(FEWEST_ROWS, padded_size(max(used, 1)))
-        return (usual if full else min(usual, fewest)) + self.slots_per_device
+            return round_up(used, BLOCK_ROWS) + self.slots_per_device
+        least = max(BLOCK_ROWS, padded_size(max(used, 1)))
+        return (usual if full else min(usual, least)) + self.slots_per_device
+
+    def _pad(self, by_device: list[PackedSteps]) -> PackedSteps:
+        """Pads the steps of all devices to one of few numbers; on a mesh, stacks them."""
+        count = padded_size(max(MIN_STEPS, *(len(steps.tokens) for steps in by_device)))
+        padded = [steps.padded(count) for steps in by_device]
+        return padded[0] if self.mesh is None else jax.tree.map(lambda *x: np.stack(x), *padded)
 
     def _shares(self, lengths: list[int], in_order: bool) -> list[np.ndarray]:
         """Returns the sentences of each device: neighbours, or about equal numbers of tokens."""
@@ -216,15 +215,25 @@ class FeatureStream:
         return batching.split_evenly(lengths, self.devices)
 
     def _slots_for(self, sentences: int) -> int:
-        """Returns the number of slots for some sentences.
+        """Returns the slots per device for some sentences.
 
-        On a CPU it is small, since empty slots cost time, too. A GPU or TPU computes all slots at
-        once. The product of a sparse W_rec has the same bits for any number of slots; the product
-        of a dense matrix may be rounded differently (seen with AVX-512).
+        There are fewer on a CPU, which computes empty slots, too. The product of a sparse W_rec has
+        the same bits for any number of slots; the product of a dense matrix may be rounded
+        differently (seen with AVX-512).
         """
         if backend() != "cpu" or self.devices > 1:
             return self.slots_per_device
-        return min(self.slots_per_device, max(FEWEST_CPU_SLOTS, padded_size(sentences)))
+        return min(self.slots_per_device, max(MIN_CPU_SLOTS, padded_size(sentences)))
+
+
+def _rows_in_buffer(shares: list[np.ndarray], rows_by_device: list[Rows], size: int) -> Rows:
+    """Returns each sentence's rows in a buffer that has `size` rows for each device."""
+    rows = {
+        s: rows_by_device[device][i] + np.int32(device * size)
+        for device, share in enumerate(shares)
+        for i, s in enumerate(share)
+    }
+    return [rows[s] for s in range(len(rows))]
 
 
 class TrunkStream:
@@ -242,41 +251,41 @@ class TrunkStream:
     def read(
         self, sentences: list[np.ndarray], prefix_tree: bool = False
     ) -> tuple[jax.Array, Rows]:
-        return self._above(*self.stream.read(sentences, prefix_tree))
+        return self._apply_trunk(*self.stream.read(sentences, prefix_tree))
 
     def read_on(self, chunk: Chunk, state: State) -> tuple[State, jax.Array, np.ndarray]:
         state, buffer, rows = self.stream.read_on(chunk, state)
-        buffer, (rows,) = self._above(buffer, [rows])
+        buffer, (rows,) = self._apply_trunk(buffer, [rows])
         return state, buffer, rows
 
-    def _above(self, buffer: jax.Array, rows: Rows) -> tuple[jax.Array, Rows]:
-        """Returns the features above those of a buffer, and their rows."""
+    def _apply_trunk(self, buffer: jax.Array, rows: Rows) -> tuple[jax.Array, Rows]:
+        """Applies the trunk to the used rows. Returns the features and the rows' new numbers."""
         devices = self.stream.devices
         size = len(buffer) // devices  # rows of each device
         used = 1 + max(int((row % size).max()) for row in rows)
-        blocks = padded_size(-(-used // FEWEST_ROWS))
-        above = _apply(self.trunk, self.params, buffer, devices, blocks)
-        return above, [row // size * (FEWEST_ROWS * blocks) + row % size for row in rows]
+        blocks = padded_size(-(-used // BLOCK_ROWS))
+        features = _trunk_by_blocks(self.trunk, self.params, buffer, devices, blocks)
+        return features, [row // size * (BLOCK_ROWS * blocks) + row % size for row in rows]
 
 
 @partial(jax.jit, static_argnums=(0, 3, 4))
-def _apply(
+def _trunk_by_blocks(
     trunk: Callable, params: dict, buffer: jax.Array, devices: int, blocks: int
 ) -> jax.Array:
     """Returns the features of the first `blocks` blocks of rows of each device."""
-    size = FEWEST_ROWS * blocks
+    size = BLOCK_ROWS * blocks
     rows = buffer.reshape(devices, -1, buffer.shape[1])[:, :size]
     # the last block may be shorter
     rows = jnp.pad(rows, ((0, 0), (0, max(0, size - rows.shape[1])), (0, 0)))
-    by_block = rows.reshape(devices, blocks, FEWEST_ROWS, -1).swapaxes(0, 1)
+    by_block = rows.reshape(devices, blocks, BLOCK_ROWS, -1).swapaxes(0, 1)
     features = lax.map(
-        partial(trunk, params), by_block.reshape(blocks, devices * FEWEST_ROWS, -1)
+        partial(trunk, params), by_block.reshape(blocks, devices * BLOCK_ROWS, -1)
     )  # (blocks, devices ROWS, F)
-    by_device = features.reshape(blocks, devices, FEWEST_ROWS, -1).swapaxes(0, 1)
+    by_device = features.reshape(blocks, devices, BLOCK_ROWS, -1).swapaxes(0, 1)
     return by_device.reshape(devices * size, -1)
 
 
-class PackedStream:
+class BatchStream:
     """A SentenceFeatures for a model that reads whole batches. It does not share prefixes."""
 
     def __init__(
@@ -293,17 +302,18 @@ class PackedStream:
     ) -> tuple[jax.Array, Rows]:
         order = np.argsort([-len(sentence) for sentence in sentences], kind="stable")
         longest_first, parts = [sentences[s] for s in order], []
-        most = self.devices * BATCH_TOKENS * 7 // 8
-        for group in batching.group_by_tokens(map(len, longest_first), most):
+        max_tokens = self.devices * BATCH_TOKENS * 7 // 8  # an eighth is left for padding
+        for group in batching.group_by_tokens(map(len, longest_first), max_tokens):
             texts = longest_first[group.start : group.stop]
-            longest = max(len(texts[0]), batching.FEWEST_STEPS)
-            slots = BATCH_TOKENS * self.devices // (2 * longest)
-            batch, rows = batching.pack_batch(texts, None, slots, self.devices)
+            # at least half of the slots that fit, so that few sizes are compiled
+            steps = max(len(texts[0]), batching.MIN_BATCH_STEPS)
+            min_slots = BATCH_TOKENS * self.devices // (2 * steps)
+            batch, rows = batching.pack_batch(texts, None, min_slots, self.devices)
             if self.placement is not None:
                 batch = self.placement.by_slots(batch)
             parts.append(self.features(batch)[np.concatenate(rows)])
         *ends, total = np.cumsum(list(map(len, longest_first))).tolist()
-        spare = -total % (FEWEST_ROWS * self.devices)  # few sizes, so few compilations
+        spare = -total % (BLOCK_ROWS * self.devices)  # few sizes, so few compilations
         parts.append(jnp.zeros((spare, parts[0].shape[1]), jnp.float32))
         in_order = np.split(np.arange(total, dtype=np.int32), ends)
         return jnp.concatenate(parts), [in_order[i] for i in np.argsort(order)]

@@ -63,7 +63,7 @@ class EsnLM(TemplateLM):
             raise InputError("no run; name one with --model_args run=DIR")
         self.run = run if isinstance(run, Run) else load(str(run), step=step, untrained=untrained)
         model = self.run.config.model
-        longest = model.longest or MAX_STATE_BYTES // (4 * model.feature_size) - 1
+        longest = model.max_length or MAX_STATE_BYTES // (4 * model.feature_size) - 1
         self.max_length = max_length or longest
         self.add_bos_token, self.seed = bool(add_bos_token), int(seed)
         self.max_gen_toks = int(max_gen_toks)

@@ -1,9 +1,9 @@
 """The interface of a model family: its settings (`ModelConfig`) and its model (`LanguageModel`).
 
-A model turns tokens into features, and a readout turns features into logits. What does not depend
-on trained arrays is drawn once and saved in frozen/ (`initialize_frozen`); `initialize` makes a
-model of these arrays and of random trained ones. Most families are a RecurrentModel: they name a
-`cell`, and inherit all that reads tokens with it.
+A model turns tokens into features, and a readout turns features into logits. Frozen arrays are
+drawn once and saved in frozen/ (`initialize_frozen`); `initialize` returns a model with these and
+random trained arrays. Most families are a RecurrentModel: they define a `cell` and inherit the
+methods that read tokens with it.
 
 MODELS lists the families of the package. A configuration names any other as "module:Class", the
 class of its ModelConfig; docs/extending.md walks through one.
@@ -26,7 +26,7 @@ from esnlm.features.batching import PackedSteps
 from esnlm.features.recurrence import Cell, State
 from esnlm.features.stream import FeatureStream, SentenceFeatures, TrunkStream
 from esnlm.machine.compute import Recurrence, ResolvedCompute
-from esnlm.machine.placement import Placement
+from esnlm.machine.mesh import Placement
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.arrays import arrays_by_name
 
@@ -77,11 +77,11 @@ class ModelConfig(ABC):
 
     @property
     def recurrence(self) -> Recurrence | None:
-        """The frozen recurrence, for the choice of a kernel and of batch slots; None: no such."""
+        """The frozen recurrence, from which the kernel and batch slots are chosen; None: none."""
         return None
 
     @property
-    def longest(self) -> int | None:
+    def max_length(self) -> int | None:
         """Maximum sentence length in tokens; None: any length."""
         return None
 
@@ -100,13 +100,13 @@ class ModelConfig(ABC):
         return True
 
     @property
-    def token_arrays(self) -> tuple[str, ...] | None:
-        """The trained arrays with one row per token; None if the model needs one device.
+    def token_arrays(self) -> tuple[str, ...]:
+        """The trained arrays with one row per token; (): the model needs one device.
 
         They are sharded over a mesh of devices. A family with trained features adds the tables that
         it looks up by token to READOUT_ARRAYS.
         """
-        return READOUT_ARRAYS if self.features_are_frozen else None
+        return READOUT_ARRAYS if self.features_are_frozen else ()
 
     @abstractmethod
     def expected_counts(self, vocab_size: int) -> Counts:
@@ -119,7 +119,7 @@ class ModelConfig(ABC):
     def initialize_frozen(
         self, vocab_size: int, seed: int, text: TokenStore | None = None
     ) -> tuple[dict, dict]:
-        """Draws the frozen arrays, as nested dicts, and returns a record of them for frozen/.
+        """Draws the frozen arrays. Returns (arrays as nested dicts, record for frozen/).
 
         Raises InputError if the settings need counts from a training text and there is none.
         """
@@ -157,7 +157,7 @@ class LanguageModel(nnx.Module):
     def initial_state(self, slots: int, length: int | None = None) -> Any:
         """Returns the state of B slots before the first token.
 
-        Some states grow with `length`, the maximum number of tokens (None: `config.longest`).
+        Some states grow with `length`, the maximum number of tokens (None: `max_length`).
         """
 
     @abstractmethod
@@ -182,9 +182,11 @@ class LanguageModel(nnx.Module):
         """Returns the parameter counts. It reads no trained array, whose buffer may be donated."""
 
     def for_device(self, compute: ResolvedCompute) -> Self:
-        """Returns the same model at a precision, with frozen arrays as the operands of kernels."""
-        graphdef, *state = nnx.split(self)
-        ready = nnx.merge(graphdef, *state)
+        """Returns a copy for computing at `compute.precision`.
+
+        Families override it to prepare frozen arrays for their kernels.
+        """
+        ready = nnx.clone(self)
         ready.precision = compute.precision
         return ready
 
@@ -194,8 +196,8 @@ class LanguageModel(nnx.Module):
         return self.config.dropout
 
     @property
-    def states_in_features(self) -> int:
-        """Number of features before those that are ids of tokens."""
+    def hidden_size(self) -> int:
+        """Number of leading features that are hidden states; token ids may follow."""
         return self.config.feature_size
 
     @property
@@ -236,9 +238,20 @@ class LanguageModel(nnx.Module):
 class RecurrentModel(LanguageModel):
     """A model whose features come from a recurrence (features/recurrence.py)."""
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        missing = [
+            name
+            for name in ("initial_state", "embed", "advance", "step", "output")
+            if getattr(cls, name, None) is getattr(RecurrentModel, name, None)
+        ]
+        # The inherited methods would call themselves.
+        if cls.cell is RecurrentModel.cell and missing:
+            raise TypeError(f"{cls.__name__}: define `cell`, or the methods {', '.join(missing)}")
+
     @property
     def cell(self) -> Cell:
-        """The recurrence. By default the model itself, which then has the methods of a Cell.
+        """The recurrence. By default the model itself, which then defines the methods of a Cell.
 
         A frozen cell must not hold the readout, whose buffers are donated at every update.
         """
@@ -254,14 +267,14 @@ class RecurrentModel(LanguageModel):
         return self.cell.output(state)
 
     def __call__(self, batch: PackedSteps, key: jax.Array | None = None) -> jax.Array:
-        return self.read_on(batch, key, None)[1]
+        return self.unroll(batch, key, None)[1]
 
-    def read_on(
+    def unroll(
         self, batch: PackedSteps, key: jax.Array | None, state: State | None
     ) -> tuple[State, jax.Array]:
-        """Returns the state after the last token, and the features, from a state of the slots.
+        """Returns the state after the batch and the features, starting from `state`.
 
-        `batch` and `key` are those of a call of the model; `state` None is the initial one.
+        `batch` and `key` are as in a call of the model; without a state it is the initial one.
         """
         cell, keep = self.cell, None
         if key is not None and self.config.dropout > 0:
@@ -298,7 +311,8 @@ class RecurrentModel(LanguageModel):
 
 
 def merge(graphdef: nnx.GraphDef, params: dict, frozen: nnx.State) -> Any:
-    """Returns the model that nnx.split(model, nnx.Param, ...) split, with other `params`."""
+    """The inverse of nnx.split(model, nnx.Param, ...), with `params` as nested dicts."""
+    # nnx has an integer, not a string, for an item of a list
     by_path: dict[tuple[str, ...], jax.Array] = traverse_util.flatten_dict(params)
     flat = {
         tuple(int(key) if key.isdigit() else key for key in path): x for path, x in by_path.items()

@@ -24,13 +24,11 @@ from esnlm.base.settings import Natural, settings
 from esnlm.data.store import TokenStore
 from esnlm.features.recurrence import State
 from esnlm.machine.compute import Recurrence, ResolvedCompute, SparseMatrix
-from esnlm.models import counted_bigram, initial
 from esnlm.models.base import READOUT_ARRAYS, Counts, ModelConfig, RecurrentModel, merge
-from esnlm.models.counted_bigram import CountedBigram
 from esnlm.models.echo_state import Reservoirs, reservoir_nonzeros
-from esnlm.models.hashed_ngrams import TokenHistory
-from esnlm.models.trunk import Trunk, TrunkConfig
-from esnlm.readout.linear import FullRankReadout
+from esnlm.models.ngrams import CountedBigram, bigram_table_bytes, count_bigrams
+from esnlm.models.trunk import TokenHistory, Trunk, TrunkConfig
+from esnlm.readout.linear import FullRankReadout, uniform
 from esnlm.reservoir.cell import ReservoirLayer, Stack
 from esnlm.reservoir.weights import ReservoirConfig
 
@@ -127,7 +125,7 @@ class DeepReadoutConfig(ModelConfig):
         )
 
     def frozen_bytes(self, vocab_size: int) -> int:
-        table = counted_bigram.table_bytes(vocab_size) if self.readout.is_counted else 0
+        table = bigram_table_bytes(vocab_size) if self.readout.is_counted else 0
         parts = self.frozen_parts.values()
         return table + round(sum(part.frozen_bytes(vocab_size) for part in parts))
 
@@ -139,12 +137,12 @@ class DeepReadoutConfig(ModelConfig):
         for name, part in self.frozen_parts.items():
             arrays[name], records[name] = part.initialize(vocab_size, seed, text)
         if self.readout.is_counted:
-            counted_bigram.table_bytes(vocab_size)
+            bigram_table_bytes(vocab_size)
             if text is None:
                 raise InputError(
                     "model.readout.counted is bigram: there is no training text to count"
                 )
-            arrays["counted"] = counted_bigram.count(text, vocab_size)
+            arrays["counted"] = count_bigrams(text, vocab_size)
         return arrays, records
 
     def initialize(self, vocab_size: int, seed: int, frozen: dict) -> "DeepReadout":
@@ -160,8 +158,8 @@ class DeepReadoutConfig(ModelConfig):
             cells.append(TokenHistory(self.readout.history))
         rng, rank, counted = generator(seed, Stream.WEIGHTS), self.readout.rank, None
         trunk = Trunk(self.readout, frozen_size(self), vocab_size, rng)
-        w = initial.uniform(rng, rank, vocab_size, rank)[...]
-        bias = initial.uniform(rng, rank, vocab_size)[...]
+        w = uniform(rng, (vocab_size, rank), fan_in=rank)
+        bias = uniform(rng, (vocab_size,), fan_in=rank)
         if self.readout.is_counted:
             w, bias = jnp.zeros_like(w), jnp.zeros_like(bias)
             counted = CountedBigram(vocab_size, **frozen["counted"])
@@ -256,7 +254,7 @@ class DeepReadout(RecurrentModel):
         return ready
 
     @property
-    def states_in_features(self) -> int:
+    def hidden_size(self) -> int:
         return self.config.readout.rank
 
     @property

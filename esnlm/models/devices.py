@@ -16,8 +16,7 @@ from esnlm.machine.compute import (
     backend,
     default_batch_slots,
 )
-from esnlm.machine.mesh import VOCABULARY
-from esnlm.machine.placement import Placement, rows_on
+from esnlm.machine.mesh import VOCABULARY, Placement, rows_on
 from esnlm.models.base import READOUT_ARRAYS, ModelConfig
 from esnlm.reservoir import sparse
 
@@ -50,7 +49,7 @@ def find_machine(model: ModelConfig, compute: ComputeConfig) -> Machine:
             that needs one device.
     """
     kind = backend()  # First, since it reports in one line if JAX finds no device.
-    if model.token_arrays is not None:
+    if model.token_arrays:
         return Machine(kind, meshes.make_mesh(compute.mesh))
     if math.prod((compute.mesh or {}).values()) > 1:
         raise InputError(
@@ -73,7 +72,7 @@ def placement_of(model: ModelConfig, machine: Machine, vocab_size: int) -> Place
         model.features_are_frozen or not model.precomputed_width
     )
     by_unit = ("readout.b",) if is_sharded_by_unit else ()
-    return Placement(mesh, vocab_size, rows, model.token_arrays or (), by_unit)
+    return Placement(mesh, vocab_size, rows, model.token_arrays, by_unit)
 
 
 def choose_compute(

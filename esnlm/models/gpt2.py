@@ -21,11 +21,11 @@ from jax import lax
 from esnlm.base.rng import Stream, generator
 from esnlm.base.settings import Count, Positive, Rate, settings
 from esnlm.features import dropout as dropouts
-from esnlm.features.batching import PackedSteps
-from esnlm.features.stream import PackedStream
+from esnlm.features.batching import PackedSteps, round_up
+from esnlm.features.stream import BatchStream
 from esnlm.machine.compute import ResolvedCompute
 from esnlm.machine.matmul import einsum
-from esnlm.machine.placement import Placement
+from esnlm.machine.mesh import Placement
 from esnlm.models.base import Counts, LanguageModel, ModelConfig
 from esnlm.reservoir.arrays import arrays_by_name
 
@@ -63,7 +63,7 @@ class GPT2Config(ModelConfig):
         return self.width
 
     @property
-    def longest(self) -> int:
+    def max_length(self) -> int:
         return self.positions
 
     @property
@@ -192,7 +192,7 @@ class GPT2(LanguageModel):
 
     def initial_state(self, slots: int, length: int | None = None) -> Cache:
         config = self.config
-        length = -(-(length or config.positions) // CACHE_STEP) * CACHE_STEP
+        length = round_up(length or config.positions, CACHE_STEP)
         positions, size = min(config.positions, length), config.width // config.heads
         shape = config.layers, slots, config.heads, positions, size
         key, value = jnp.zeros(shape, jnp.float32), jnp.zeros(shape, jnp.float32)
@@ -228,9 +228,9 @@ class GPT2(LanguageModel):
     def output(self, state: Cache) -> jax.Array:
         return state.features
 
-    def stream(self, compute: ResolvedCompute, placement: Placement | None = None) -> PackedStream:
+    def stream(self, compute: ResolvedCompute, placement: Placement | None = None) -> BatchStream:
         model = self if placement is None else placement.replicate(self)
-        return PackedStream(partial(_evaluate, model), compute.batch_slots, placement)
+        return BatchStream(partial(_evaluate, model), compute.batch_slots, placement)
 
     def readout_arrays(self, params: dict) -> dict:
         """Returns {"w"} (V, width), the embedding, as a full-rank readout without a bias."""

@@ -33,14 +33,13 @@ from esnlm.base.settings import Count, Positive, settings
 from esnlm.data.store import TokenStore
 from esnlm.machine.compute import Recurrence, ResolvedCompute
 from esnlm.machine.matmul import matmul
-from esnlm.models import initial
 from esnlm.models.base import Counts, ModelConfig, RecurrentModel
 from esnlm.models.echo_state import EchoStateConfig, Reservoirs, reservoir_nonzeros
-from esnlm.readout.linear import LowRankReadout, ReadoutConfig
+from esnlm.readout.linear import LowRankReadout, ReadoutConfig, uniform
 from esnlm.reservoir import sparse
 from esnlm.reservoir.arrays import Frozen, FrozenMatrix, Matrix, matrix_from_arrays
 from esnlm.reservoir.cell import ReservoirLayer, Stack
-from esnlm.reservoir.random_matrix import bernoulli_positions
+from esnlm.reservoir.topology import bernoulli_positions
 from esnlm.reservoir.weights import ReservoirConfig
 
 # the reservoir's state, z (r, B), and whether there was a prediction (1, B)
@@ -77,10 +76,8 @@ class JaegerConfig(ModelConfig):
         return False  # The recurrence reads A and b_out, and its other tables are V wide, too.
 
     def expected_counts(self, vocab_size: int) -> Counts:
-        counts, tables = (
-            without_feedback(self).expected_counts(vocab_size),
-            2 * vocab_size * self.rank,
-        )
+        counts = without_feedback(self).expected_counts(vocab_size)
+        tables = 2 * vocab_size * self.rank
         entries = self.reservoir.state_size * vocab_size  # of W_back
         return Counts(
             counts.trainable + tables,
@@ -110,8 +107,8 @@ class JaegerConfig(ModelConfig):
         reservoir = {name: arrays for name, arrays in frozen.items() if name != "feedback"}
         plain = without_feedback(self).initialize(vocab_size, seed, reservoir)
         rng, width = generator(seed, Stream.FEEDBACK_TABLES), plain.config.feature_size
-        b_u = initial.uniform(rng, width, vocab_size, self.rank)
-        b_y = initial.uniform(rng, width, self.rank, vocab_size)
+        b_u = uniform(rng, (vocab_size, self.rank), fan_in=width)
+        b_y = uniform(rng, (self.rank, vocab_size), fan_in=width)
         w_back = matrix_from_arrays(frozen["feedback"], (self.reservoir.state_size, vocab_size))
         assert isinstance(plain.readout, LowRankReadout)
         return Jaeger(self, plain.reservoir, w_back, plain.readout, b_u, b_y)
@@ -139,10 +136,11 @@ class Jaeger(RecurrentModel):
         reservoir: ReservoirLayer | Stack,
         w_back: Matrix,
         readout: LowRankReadout,
-        b_u: nnx.Param,
-        b_y: nnx.Param,
+        b_u: jax.Array,
+        b_y: jax.Array,
     ) -> None:
-        self.config, self.readout, self.b_u, self.b_y = config, readout, b_u, b_y
+        self.config, self.readout = config, readout
+        self.b_u, self.b_y = nnx.Param(b_u), nnx.Param(b_y)
         self.reservoir: Any = reservoir
         self.feedback: Frozen = FrozenMatrix(w_back)
 

@@ -21,7 +21,7 @@ One row of Z may predict several tokens, like the state after BOS, which predict
 every sentence. Its exponentials are then relative to the first of its targets: w / s uses the sum
 of the weights of its targets, and for each target i the difference O_y - O_i is added to log s.
 
-If a target is left out of the counts of a prior (readout/prior.py), d = `held_out` is added to its
+If a target is left out of the counts of a prior (readout/linear.py), d = `held_out` is added to its
 logit only. Its probability p_y becomes p_y e^d / rest, and the p of every other token p / rest,
 with rest = 1 - p_y + p_y e^d.
 """

@@ -23,12 +23,11 @@ class DiscriminantSums(RidgeSums):
     too.
     """
 
-    def solve(self) -> Solution:
+    def _solve(self) -> Solution:
         """Returns W and b of log p of each class, up to a term common to all classes."""
-        regression = super().solve()
-        slopes, constants = linear_discriminant(self.held_out_moments(regression.penalty))
-        w, intercept = slopes @ regression.w, slopes @ regression.intercept + constants
-        return Solution(regression.penalty, w, intercept)
+        relative_penalty, w, intercept = super()._solve()
+        slopes, constants = linear_discriminant(self.held_out_moments(relative_penalty))
+        return Solution(relative_penalty, slopes @ w, slopes @ intercept + constants)
 
 
 def linear_discriminant(moments: Moments) -> tuple[np.ndarray, np.ndarray]:
@@ -37,14 +36,14 @@ def linear_discriminant(moments: Moments) -> tuple[np.ndarray, np.ndarray]:
     `moments` are those of rows (s, d), (2 C,), with scores s and one-hot classes d. The scores
     should be those of rows that the regression has not seen.
     """
-    count, classes = moments.rows, len(moments.mean) // 2
+    n_rows, classes = moments.n_rows, len(moments.mean) // 2
     mean_score, share = np.split(moments.mean, 2)
     total_scatter = moments.scatter[:classes, :classes]
     class_sums = moments.scatter[classes:, :classes]  # sums of s - m over the rows of each class
-    class_rows = share * count
+    class_rows = share * n_rows
     offsets = class_sums / (class_rows + 1)[:, None]  # m_k - m
     between = class_sums.T @ offsets + offsets.T @ class_sums - (class_rows * offsets.T) @ offsets
-    covariance = (total_scatter - between + total_scatter / count) / count
+    covariance = (total_scatter - between + total_scatter / n_rows) / n_rows
     slopes = offsets @ np.linalg.pinv(covariance, rcond=1e-9, hermitian=True)
-    log_prior = np.log((class_rows + 1) / (count + classes))
+    log_prior = np.log((class_rows + 1) / (n_rows + classes))
     return slopes, log_prior - np.sum(slopes * offsets, axis=1) / 2 - slopes @ mean_score

@@ -5,18 +5,19 @@
 
 over all rows, with the means m of h and n of y: the intercept b = n - W m is not penalised.
 
-    RidgeSums      from sums over rows that come in pieces; chooses lambda by cross-validation
-    predict_ridge  from the smaller Gram matrix, of features or of samples, at one lambda
+Three numbers are called penalties in the code:
+
+    penalty            lambda
+    penalty_per_row    lambda / rows
+    relative_penalty   lambda / (rows times the mean variance of the features)
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property, reduce
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
 import scipy.linalg
-
-from esnlm.readout.base import row_blocks
 
 FOLDS = 4
 # Relative to their size, smaller differences of states and sums may be rounding errors.
@@ -26,7 +27,7 @@ RESOLUTION = 1e-14
 class Moments(NamedTuple):
     """Number, mean and scatter of rows z; the scatter is the sum of (z - mean) (z - mean)^T."""
 
-    rows: int  # their number
+    n_rows: int
     mean: np.ndarray  # (K,)
     scatter: np.ndarray  # (K, K)
 
@@ -43,17 +44,17 @@ class Moments(NamedTuple):
         Exact up to rounding (Chan, Golub and LeVeque 1983), so the order and size of the pieces do
         not matter, and means far above the deviations cost no digits.
         """
-        rows, step = self.rows + other.rows, other.mean - self.mean
-        between = np.outer(self.rows * other.rows / rows * step, step)
-        between += self.scatter
-        between += other.scatter
-        return Moments(rows, self.mean + step * (other.rows / rows), between)
+        n_rows, step = self.n_rows + other.n_rows, other.mean - self.mean
+        scatter = np.outer(self.n_rows * other.n_rows / n_rows * step, step)  # between the two
+        scatter += self.scatter
+        scatter += other.scatter
+        return Moments(n_rows, self.mean + step * (other.n_rows / n_rows), scatter)
 
 
 class Solution(NamedTuple):
     """A ridge regression y = W h + b."""
 
-    penalty: float
+    relative_penalty: float
     w: np.ndarray  # (L, F)
     intercept: np.ndarray  # (L,), not penalised
 
@@ -67,14 +68,13 @@ class RidgeSums:
     length of a segment is the largest power of two that makes at least FOLDS of them. So folds
     depend on the rows, but not on the pieces in which they are added.
 
-    A penalty is relative to the mean variance of the features, times the rows of a fit. It is
-    raised to RESOLUTION times the trace of the Gram matrix, below which it would be lost in
-    rounding. If all h are equal up to rounding, W is 0.
+    A penalty is raised to RESOLUTION times the trace of the Gram matrix, below which it would be
+    lost in rounding. If all h are equal up to rounding, W is 0.
 
     Args:
         outputs: L.
         rng: assigns sequences to folds.
-        penalties: one, or several to choose from by cross-validation.
+        relative_penalties: one, or several to choose from by cross-validation.
         from_rest: whether a sequence begins with the transient from the state 0. Of a single
             sequence, the first quarter is then never held out, and does not count in the variance
             that penalties are relative to.
@@ -84,125 +84,132 @@ class RidgeSums:
         self,
         outputs: int,
         rng: np.random.Generator,
-        penalties: Sequence[float],
+        relative_penalties: Sequence[float],
         from_rest: bool = False,
     ) -> None:
         self.outputs = outputs
         self.rng = rng
-        self.penalties = penalties
+        self.relative_penalties = relative_penalties
         self.from_rest = from_rest
         self.sequences = 0
-        self.order = np.zeros(0, int)  # folds of the last FOLDS sequences
-        self.parts: list[Moments] = []  # segments of a single sequence, or the folds of several
-        self.segment = 1  # rows of a full segment
-
-    @cached_property
-    def solution(self) -> Solution:
-        """The result of `solve`, computed when it is first used after `add`."""
-        return self.solve()
+        self.segments: list[Moments] = []  # of the first sequence, in order
+        self.segment_length = 1
+        self.folds: dict[int, Moments] = {}  # of several sequences, by fold
+        self.fold_order = np.zeros(0, int)  # of FOLDS consecutive sequences
+        self._solution: Solution | None = None
 
     def add(self, h: np.ndarray, y: np.ndarray, begins: bool) -> None:
         """Adds rows h (n, F) and y (n, L), n >= 1, to the last sequence, or to a new one."""
-        self.__dict__.pop("solution", None)
+        self._solution = None
         if begins:
             self._begin_sequence()
         rows = np.hstack([h, y])
         if self.sequences == 1:
             self._extend_segments(rows)
         else:
-            fold = self.order[(self.sequences - 1) % FOLDS]
-            self.parts[fold] = self.parts[fold].merge(Moments.of(rows))
+            self._extend_fold(self.fold_order[(self.sequences - 1) % FOLDS], Moments.of(rows))
 
-    def solve(self) -> Solution:
-        """Returns the regression of all rows so far, at the best of the penalties."""
-        folds, first = self._folds()
-        penalty = self.penalties[0] if len(self.penalties) == 1 else self._best_penalty()
-        w, intercept = _fit(_merged(folds), self.outputs, penalty * self._variance(folds[first:]))
-        return Solution(penalty, w.T, intercept)
+    @property
+    def solution(self) -> Solution:
+        """The regression of all rows so far, at the best of the penalties."""
+        if self._solution is None:
+            self._solution = self._solve()
+        return self._solution
 
-    def held_out_moments(self, penalty: float) -> Moments:
+    def held_out_moments(self, relative_penalty: float) -> Moments:
         """Returns the moments of (W h + b, y), (2 L,), each fold predicted by a fit to the others.
 
         Folds that cannot be held out are predicted by the fit to all rows.
         """
-        folds, first = self._folds()
-        level = penalty * self._variance(folds[first:])
-        fit_to_all = _fit(_merged(folds), self.outputs, level)
+        folds, skip_first = self._folds()
+        penalty_per_row = relative_penalty * self._variance(folds[skip_first:])
+        fit_to_all = _fit(merge_all(folds), self.outputs, penalty_per_row)
         scores = []
-        for fold, others in self._splits(folds, first):
-            w, intercept = fit_to_all if others is None else _fit(others, self.outputs, level)
-            project = scipy.linalg.block_diag(w, np.eye(self.outputs))  # (F + L, 2 L)
+        for fold, others in self._splits(folds, skip_first):
+            w, intercept = (
+                fit_to_all if others is None else _fit(others, self.outputs, penalty_per_row)
+            )
+            project = scipy.linalg.block_diag(w.T, np.eye(self.outputs))  # (F + L, 2 L)
             mean = fold.mean @ project
             mean[: self.outputs] += intercept
-            scores.append(Moments(fold.rows, mean, project.T @ fold.scatter @ project))
-        return _merged(scores)
+            scores.append(Moments(fold.n_rows, mean, project.T @ fold.scatter @ project))
+        return merge_all(scores)
 
-    def _best_penalty(self) -> float:
+    def _solve(self) -> Solution:
+        folds, skip_first = self._folds()
+        variance = self._variance(folds[skip_first:])
+        best = self.relative_penalties[0]
+        if len(self.relative_penalties) > 1:
+            best = self._best_penalty(folds, skip_first, variance)
+        return Solution(best, *_fit(merge_all(folds), self.outputs, best * variance))
+
+    def _best_penalty(self, folds: list[Moments], skip_first: bool, variance: float) -> float:
         """Returns the penalty with the least squared error on each fold after a fit to the others.
 
-        Equal errors give the largest penalty, and so do rows of which no fold can be held out.
-        Penalties that are lost in rounding are left out.
+        Ties, and data without a fold to hold out, give the largest penalty. Penalties that are lost
+        in rounding are left out.
         """
-        folds, first = self._folds()
-        variance = self._variance(folds[first:])
         lost = RESOLUTION * (len(folds[0].mean) - self.outputs) * self._variance(folds)
-        candidates = sorted((p for p in self.penalties if p * variance >= lost), reverse=True)
-        errors = dict.fromkeys(candidates, 0.0)
-        for held_out, others in self._splits(folds, first):
+        candidates = [each for each in self.relative_penalties if each * variance >= lost]
+        errors = dict.fromkeys(sorted(candidates, reverse=True), 0.0)
+        for held_out, others in self._splits(folds, skip_first):
             if others is not None:
-                for penalty in candidates:
-                    fit = _fit(others, self.outputs, penalty * variance)
-                    errors[penalty] += _squared_error(held_out, *fit)
-        return min(candidates, key=errors.__getitem__, default=max(self.penalties))
+                for relative_penalty in errors:
+                    w, intercept = _fit(others, self.outputs, relative_penalty * variance)
+                    errors[relative_penalty] += _squared_error(held_out, w, intercept)
+        return min(errors, key=errors.__getitem__, default=max(self.relative_penalties))
 
     def _begin_sequence(self) -> None:
         if self.sequences % FOLDS == 0:
-            self.order = self.rng.permutation(FOLDS)
+            self.fold_order = self.rng.permutation(FOLDS)
         if self.sequences == 1:
-            first = _merged(self.parts)
-            empty = Moments(0, np.zeros_like(first.mean), np.zeros_like(first.scatter))
-            self.parts = [first if fold == self.order[0] else empty for fold in range(FOLDS)]
+            self._extend_fold(self.fold_order[0], merge_all(self.segments))
+            self.segments = []
         self.sequences += 1
+
+    def _extend_fold(self, fold: int, moments: Moments) -> None:
+        self.folds[fold] = self.folds[fold].merge(moments) if fold in self.folds else moments
 
     def _extend_segments(self, rows: np.ndarray) -> None:
         """Adds rows to the single sequence; neighbours merge from 2 FOLDS full segments on."""
-        count = sum(part.rows for part in self.parts)
-        while count + len(rows) >= 2 * FOLDS * self.segment:
-            self.segment *= 2
-            self.parts = [_merged(self.parts[i : i + 2]) for i in range(0, len(self.parts), 2)]
-        filled = count % self.segment  # rows of a last segment that has room
-        for piece in np.split(rows, range(self.segment - filled, len(rows), self.segment)):
+        n_rows = sum(segment.n_rows for segment in self.segments)
+        while n_rows + len(rows) >= 2 * FOLDS * self.segment_length:
+            self.segment_length *= 2
+            pairs = [self.segments[i : i + 2] for i in range(0, len(self.segments), 2)]
+            self.segments = [merge_all(pair) for pair in pairs]
+        filled = n_rows % self.segment_length  # rows of a last segment that has room
+        edges = range(self.segment_length - filled, len(rows), self.segment_length)
+        for piece in np.split(rows, edges):
             moments = Moments.of(piece)
-            self.parts.append(self.parts.pop().merge(moments) if filled else moments)
+            self.segments.append(self.segments.pop().merge(moments) if filled else moments)
             filled = 0
 
-    def _folds(self) -> tuple[list[Moments], int]:
-        """Returns the folds that have rows, and the first one that may be held out.
-
-        Those of a single sequence are in temporal order. The transient may reach the first of them.
-        """
-        if self.sequences > 1:
-            return [part for part in self.parts if part.rows], 0
-        counts = np.array([part.rows for part in self.parts])
-        middles = np.cumsum(counts) - counts / 2
-        quarters = (middles * FOLDS / counts.sum()).astype(int)
+    def _folds(self) -> tuple[list[Moments], bool]:
+        """Returns the folds that have rows, and whether the transient may reach the first one."""
+        if self.folds:
+            return [self.folds[fold] for fold in sorted(self.folds)], False
+        n_rows = np.array([segment.n_rows for segment in self.segments])
+        middles = np.cumsum(n_rows) - n_rows / 2
+        quarters = (middles * FOLDS / n_rows.sum()).astype(int)
         folds = [
-            _merged([self.parts[i] for i in np.flatnonzero(quarters == quarter)])
+            merge_all(self.segments[i] for i in np.flatnonzero(quarters == quarter))
             for quarter in np.unique(quarters)
         ]
-        return folds, int(self.from_rest and len(folds) > 1)
+        return folds, self.from_rest and len(folds) > 1
 
-    def _splits(self, folds: list[Moments], first: int) -> Iterator[tuple[Moments, Moments | None]]:
+    def _splits(
+        self, folds: list[Moments], skip_first: bool
+    ) -> Iterator[tuple[Moments, Moments | None]]:
         """Yields each fold and the moments of the other rows, None if the fold cannot be held out.
 
         A fold cannot be held out if it has the transient, or if the other rows miss what it has: a
         target that varies is constant there, such as the indicator of a class that only this fold
         has.
         """
-        spread = self._spread_of_targets(_merged(folds))
+        spread = self._spread_of_targets(merge_all(folds))
         for i, fold in enumerate(folds):
             others = folds[:i] + folds[i + 1 :]
-            rest = _merged(others) if others and i >= first else None
+            rest = merge_all(others) if others and i >= skip_first else None
             if rest is not None:
                 constant = self._spread_of_targets(rest) <= RESOLUTION * spread
                 rest = None if constant[spread > 0].any() else rest
@@ -213,76 +220,42 @@ class RidgeSums:
 
     def _variance(self, folds: list[Moments]) -> float:
         """Returns the mean variance of the features."""
-        total = _merged(folds)
-        return float(np.mean(np.diag(total.scatter)[: -self.outputs]) / total.rows)
+        total = merge_all(folds)
+        return float(np.mean(np.diag(total.scatter)[: -self.outputs]) / total.n_rows)
 
 
-def predict_ridge(x: np.ndarray, y: np.ndarray, test: np.ndarray, ridge: float) -> np.ndarray:
-    """Fits y (S, K) on x (S, F) outside the rows `test` (S,), and returns predictions for these.
-
-    The intercept is not penalised. `ridge` is relative to the mean diagonal of the smaller Gram
-    matrix, of features or of samples. If all fitted x are equal, the prediction is the mean of y.
-    """
-    train = np.flatnonzero(~test)
-    features = x.shape[1]
-    if features <= len(train):
-        blocks = (train[block] for block in row_blocks(len(train), features))
-        moments = _merged(
-            Moments.of(np.hstack([x[rows], y[rows]]).astype(np.float64, copy=False))
-            for rows in blocks
-        )
-        level = ridge * float(np.mean(np.diag(moments.scatter)[:features])) / moments.rows
-        w, intercept = _fit(moments, y.shape[1], level)
-        return x[test] @ w + intercept
-    mean_x, mean_y = x[train].mean(axis=0, dtype=np.float64), y[train].mean(axis=0)
-    # the dual form, with K of samples: y = K (K + lambda I)^-1 y_train
-    gram = gram_of_samples(x, mean_x)
-    fitted = gram[np.ix_(train, train)]
-    level = ridge * np.trace(fitted) / len(train)
-    weights = _solve(fitted, y[train] - mean_y, level, len(train) * (mean_x @ mean_x))
-    return gram[np.ix_(test, train)] @ weights + mean_y
+def merge_all(moments: Iterable[Moments]) -> Moments:
+    """Returns the moments of the rows of all."""
+    return reduce(Moments.merge, moments)
 
 
-def gram_of_samples(x: np.ndarray, mean: np.ndarray | float) -> np.ndarray:
-    """Returns (x - mean) (x - mean)^T in float64, (S, S), without a float64 copy of x (S, F)."""
-    mean = np.broadcast_to(mean, x.shape[1])
-    total = np.zeros((len(x), len(x)))
-    for start in range(0, x.shape[1], 4096):
-        part = x[:, start : start + 4096] - mean[start : start + 4096]
-        total += part @ part.T
-    return total
-
-
-def _merged(parts: Iterable[Moments]) -> Moments:
-    return reduce(Moments.merge, parts)
-
-
-def _fit(moments: Moments, outputs: int, level: float) -> tuple[np.ndarray, np.ndarray]:
-    """Returns W^T (F, L) and b (L,) for moments of (h, y), at lambda = level times the rows."""
+def _fit(moments: Moments, outputs: int, penalty_per_row: float) -> tuple[np.ndarray, np.ndarray]:
+    """Returns W (L, F) and b (L,) of the ridge regression for moments of (h, y)."""
     mean_h, mean_y = np.split(moments.mean, [-outputs])
     gram, cross = np.split(moments.scatter[:-outputs], [-outputs], axis=1)
-    w = _solve(gram, cross, level * moments.rows, moments.rows * (mean_h @ mean_h))
-    return w, mean_y - mean_h @ w
+    penalty = penalty_per_row * moments.n_rows
+    w = solve(gram, cross, penalty, moments.n_rows * (mean_h @ mean_h)).T
+    return w, mean_y - w @ mean_h
 
 
-def _solve(gram: np.ndarray, targets: np.ndarray, level: float, size: float) -> np.ndarray:
-    """Returns (G + level I)^-1 times the targets, 0 if the features are equal up to rounding.
+def solve(gram: np.ndarray, targets: np.ndarray, penalty: float, size: float) -> np.ndarray:
+    """Returns (G + lambda I)^-1 times the targets, 0 if the features are equal up to rounding.
 
     G is the Gram matrix of centred rows, and `size` the sum of squares of the means that were
-    subtracted. The level is raised to RESOLUTION tr(G), so that the matrix is positive definite in
-    float64.
+    subtracted. The penalty is raised to RESOLUTION tr(G), so that the matrix is positive definite
+    in float64.
     """
     trace = np.trace(gram)
     if trace <= RESOLUTION**2 * size:
         return np.zeros(targets.shape)
     penalized = gram.copy(order="F")
-    penalized[np.diag_indices_from(penalized)] += max(level, RESOLUTION * trace)
+    penalized[np.diag_indices_from(penalized)] += max(penalty, RESOLUTION * trace)
     return scipy.linalg.cho_solve(scipy.linalg.cho_factor(penalized, overwrite_a=True), targets)
 
 
 def _squared_error(moments: Moments, w: np.ndarray, intercept: np.ndarray) -> float:
     """Returns the sum of |y - W h - b|^2 over the rows of the moments of (h, y)."""
-    project = np.vstack([-w, np.eye(len(intercept))])
-    mean = moments.mean @ project - intercept
-    spread = np.sum(project * (moments.scatter @ project))
-    return float(spread + moments.rows * (mean @ mean))
+    project = np.hstack([-w, np.eye(len(w))])  # (L, F + L)
+    mean = project @ moments.mean - intercept
+    spread = np.sum(project * (project @ moments.scatter))
+    return float(spread + moments.n_rows * (mean @ mean))

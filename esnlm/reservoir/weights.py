@@ -16,9 +16,14 @@ from esnlm.reservoir.arrays import as_scipy, bcoo, scale
 from esnlm.reservoir.cell import ReservoirLayer, Stack
 from esnlm.reservoir.counted_input import counted_columns
 from esnlm.reservoir.functions import check_own_functions, check_registered
-from esnlm.reservoir.random_matrix import bernoulli_positions, dense_bernoulli_gaussian
 from esnlm.reservoir.spectrum import SpectralRadius, spectral_radius
-from esnlm.reservoir.topology import TOPOLOGIES, ErdosRenyi, Topology
+from esnlm.reservoir.topology import (
+    TOPOLOGIES,
+    ErdosRenyi,
+    Topology,
+    bernoulli_positions,
+    dense_bernoulli_gaussian,
+)
 
 # Above this connectivity a dense matrix is smaller than its nonzeros with their indices.
 DENSE_FROM = 2.0**-2

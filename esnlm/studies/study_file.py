@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from esnlm.base.errors import InputError
-from esnlm.base.yaml_file import read_tree
+from esnlm.base.settings import read_tree
 from esnlm.training import config_io
 from esnlm.training.config import Experiment
 

@@ -160,7 +160,7 @@ class Experiment:
         if self.seed > LARGEST_SEED:
             raise ValueError(f"seed is {self.seed}: it must be at most {LARGEST_SEED}")
         fitter = self.fitter
-        if self.data.document_chunk is not None and (fitter or self.model.longest):
+        if self.data.document_chunk is not None and (fitter or self.model.max_length):
             title = fitter.kind if fitter else self.model.title
             raise ValueError(f"data.context is document: {title} carries no state; choose sentence")
         if fitter is not None:

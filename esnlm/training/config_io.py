@@ -8,8 +8,7 @@ import yaml
 
 from esnlm.base.errors import InputError, warn_caller
 from esnlm.base.files import write_file
-from esnlm.base.settings import CommandLine, build
-from esnlm.base.yaml_file import read_tree
+from esnlm.base.settings import CommandLine, build, read_tree
 from esnlm.models.deep_readout import without_moved_cells
 from esnlm.runs.trackers import find_tracker
 from esnlm.training.config import Experiment, as_dict

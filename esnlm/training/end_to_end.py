@@ -14,7 +14,7 @@ from esnlm.data.store import TokenStore
 from esnlm.features.batching import batch_steps, pack_batch
 from esnlm.features.stream import ONE_DEVICE, SentenceFeatures
 from esnlm.machine.compute import ResolvedCompute, backend
-from esnlm.machine.placement import Placement
+from esnlm.machine.mesh import Placement
 from esnlm.models.base import LanguageModel, RecurrentModel, merge
 from esnlm.training import batches
 from esnlm.training.batches import Batch, DocumentPlan, EpochPlan
@@ -38,7 +38,7 @@ def forward(
     if batch.carry is None:
         features = model(batch.inputs, batch.key)
     else:
-        carry, features = model.read_on(batch.inputs, batch.key, batch.carry)
+        carry, features = model.unroll(batch.inputs, batch.key, batch.carry)
     # Each device computes the features of its own slots, and needs all features for its rows of W.
     features = placement.constrain_replicated(features[batch.rows])  # (C, F)
     return features, model.readout_arrays(params), carry

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from esnlm.readout.scaling import readout_rates
+from esnlm.readout.linear import readout_rates
 from esnlm.training.config import TrainingConfig
 
 

@@ -42,7 +42,7 @@ def show(experiment: Experiment) -> int:
     training, model, size = experiment.training, experiment.model, experiment.data.size()
     stores = experiment.data.prepared_stores()
     if stores is not None:
-        check_usable(*stores, model.longest)
+        check_usable(*stores, model.max_length)
     machine = find_machine(model, experiment.compute)
     needs = trainer_of(experiment, size).plan(machine)
     settings = resolved(experiment, machine)
@@ -50,7 +50,7 @@ def show(experiment: Experiment) -> int:
     parts = memory(settings, needs, machine, size.vocab_size)
     bound = "at least"
     # The activations of a transformer or a regression are not estimated.
-    if machine.backend == "cpu" and not needs.on_host and model.longest is None:
+    if machine.backend == "cpu" and not needs.on_host and model.max_length is None:
         bound, parts = "about", parts | _process_memory(settings, size.vocab_size)
     listed = ", ".join(f"{name} {_spell(part)}" for name, part in parts.items())
     counts, frozen = model.expected_counts(size.vocab_size), model.frozen_bytes(size.vocab_size)

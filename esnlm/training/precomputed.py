@@ -20,7 +20,7 @@ from esnlm.data.store import TokenStore
 from esnlm.features.stream import FeatureStream, Packed, TrunkStream
 from esnlm.machine import xla
 from esnlm.machine.compute import ResolvedCompute, backend
-from esnlm.machine.placement import Placement
+from esnlm.machine.mesh import Placement
 from esnlm.models.base import LanguageModel, RecurrentModel
 from esnlm.training import batches
 from esnlm.training.batches import Batch, DocumentPlan, EpochPlan, Sentences
@@ -160,7 +160,7 @@ class PrecomputedInputs(Inputs):
             packed_updates.append(batches.pack_update(update, [rows], self.shapes))
             first_row += chunk.size
         chunk = plan.chunk(window)
-        packed = self.features_stream.pack_chunk(chunk, full=True, drops=True)
+        packed = self.features_stream.pack_chunk(chunk, full=True, with_dropout=True)
         return Window(packed_updates, packed)
 
     def _pack(self, sentences: Sentences) -> Packed:

@@ -31,7 +31,7 @@ from esnlm.features.batching import group_by_tokens
 from esnlm.features.stream import FeatureStream
 from esnlm.machine import mesh as meshes
 from esnlm.machine.memory import memory_use
-from esnlm.machine.placement import Placement
+from esnlm.machine.mesh import Placement
 from esnlm.models.base import ModelConfig
 from esnlm.models.devices import Machine
 from esnlm.models.ngrams import NgramModel

@@ -128,7 +128,7 @@ def _open(
                 if summary is not None:
                     _show_finished(directory, summary, changes)
                 return None
-            corpus = open_corpus(settings.data, settings.seed, directory, settings.model.longest)
+            corpus = open_corpus(settings.data, settings.seed, directory, settings.model.max_length)
             copy_parent(settings.parent, settings.model, corpus, directory)
         text, vocab_size = corpus.train, corpus.tokenizer.vocab_size
         size = CorpusSize(len(text), len(text.tokens) - len(text), vocab_size)

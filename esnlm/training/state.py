@@ -19,7 +19,7 @@ from esnlm.data.corpus import Corpus
 from esnlm.data.store import TokenStore
 from esnlm.data.tokenizer import load_tokenizer
 from esnlm.machine.memory import memory_use
-from esnlm.machine.placement import Placement
+from esnlm.machine.mesh import Placement
 from esnlm.models.base import LanguageModel, ModelConfig
 from esnlm.readout.base import Accumulators
 from esnlm.runs import checkpoint

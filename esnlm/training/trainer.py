@@ -9,7 +9,7 @@ from esnlm.data.corpus import Corpus
 from esnlm.evaluation import likelihood
 from esnlm.evaluation.likelihood import Likelihood
 from esnlm.features.stream import SentenceFeatures
-from esnlm.machine.placement import Placement
+from esnlm.machine.mesh import Placement
 from esnlm.models.base import LanguageModel
 from esnlm.models.devices import Machine
 from esnlm.runs.directory import RunDirectory

@@ -16,7 +16,7 @@ from esnlm.data.store import TokenStore
 from esnlm.features import dropout
 from esnlm.features.stream import SentenceFeatures
 from esnlm.machine.compute import ResolvedCompute
-from esnlm.machine.placement import Placement
+from esnlm.machine.mesh import Placement
 from esnlm.models.base import LanguageModel
 from esnlm.readout import linear
 from esnlm.training.batches import Batch, EpochPlan

@@ -10,7 +10,7 @@ from typing import Any
 
 from esnlm.base.console import info
 from esnlm.base.errors import InputError
-from esnlm.base.yaml_file import read_tree
+from esnlm.base.settings import read_tree
 from esnlm.commands.arguments import Parser
 from esnlm.machine.process import exit_with
 from experiments.bottleneck import curves, one_step, report, settings

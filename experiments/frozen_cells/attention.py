@@ -19,7 +19,7 @@ from esnlm.base.settings import Count, Natural, NonNegative, settings
 from esnlm.features.recurrence import State
 from esnlm.machine.matmul import einsum, matmul
 from esnlm.models.deep_readout import SideBySide
-from esnlm.models.trunk import RecentTokens, RecentTokensConfig, TrunkInputs
+from esnlm.models.trunk import RecentTokens, RecentTokensConfig
 from esnlm.reservoir.arrays import Frozen
 
 TINY = 1e-12  # added to the square of |P h|, so that a state of zeros has keys of zeros
@@ -56,8 +56,8 @@ class AttendedTokensConfig(RecentTokensConfig):
     attention: AttentionConfig = field(default_factory=AttentionConfig)
 
     @property
-    def vectors(self) -> int:
-        return super().vectors + self.attention.heads
+    def input_count(self) -> int:
+        return super().input_count + self.attention.heads
 
     @property
     def titles(self) -> list[str]:
@@ -78,14 +78,16 @@ class AttendedTokens(RecentTokens):
 
     config: AttendedTokensConfig
 
-    def vectors(self, inputs: TrunkInputs, a: jax.Array, precision: str) -> jax.Array:
-        vectors, attention = super().vectors(inputs, a, precision), self.config.attention
+    def input_vectors(
+        self, ids: jax.Array, others: jax.Array, a: jax.Array, precision: str
+    ) -> jax.Array:
+        inputs, attention = super().input_vectors(ids, others, a, precision), self.config.attention
         if not attention.heads:
-            return vectors
-        weights = inputs.others.reshape(-1, attention.heads, attention.window)  # (C, heads, L)
-        embeddings = self.embed(inputs.ids[:, : attention.window], a)  # (C, L, e)
+            return inputs
+        weights = others.reshape(-1, attention.heads, attention.window)  # (C, heads, L)
+        embeddings = self.embed(ids[:, : attention.window], a)  # (C, L, e)
         attended = einsum("chl,cle->che", weights, embeddings, precision)
-        return jnp.concatenate([vectors, attended], axis=1)
+        return jnp.concatenate([inputs, attended], axis=1)
 
 
 class Attention(nnx.Module):

@@ -24,7 +24,7 @@ from esnlm.features.recurrence import ArrayCell
 from esnlm.machine.compute import SparseMatrix
 from esnlm.reservoir import sparse
 from esnlm.reservoir.arrays import Frozen, FrozenMatrix, Matrix, matrix_from_arrays
-from esnlm.reservoir.random_matrix import bernoulli_positions
+from esnlm.reservoir.topology import bernoulli_positions
 
 GRU = 28  # number of the random stream
 SHORTEST = 1.5  # tokens; a gate of exactly 1 would need an infinite bias

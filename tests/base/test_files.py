@@ -1,13 +1,24 @@
 """A reader finds the old file or folder or the new one, never a part, and nothing unfinished stays
 for ever."""
 
+import json
+import math
 import os
 import stat
 
 import pytest
 
 from esnlm.base.errors import InputError
-from esnlm.base.files import NewFolder, remove_abandoned, require_writable, write_file, write_files
+from esnlm.base.files import (
+    NewFolder,
+    add_seal,
+    remove_abandoned,
+    remove_seal,
+    require_writable,
+    write_file,
+    write_files,
+    write_json,
+)
 
 
 def names(folder):
@@ -114,3 +125,19 @@ def test_a_link_is_followed(tmp_path):
     for content in ("old", "new"):
         write_file(tmp_path / "link", content)
     assert (tmp_path / "link").is_symlink() and (tmp_path / "file").read_text() == "new"
+
+
+def test_any_float_is_written(tmp_path):
+    write_json(tmp_path / "a", {"loss": math.nan, "best": [math.inf, -math.inf, 0.1]})
+    assert json.loads((tmp_path / "a").read_text()) == {"loss": "nan", "best": ["inf", "-inf", 0.1]}
+
+
+def test_a_seal_notices_any_changed_byte():
+    sealed = add_seal({"a": 1, "b": "x"})
+    assert remove_seal(sealed) == {"a": 1, "b": "x"}
+    for position in range(len(sealed)):
+        assert (
+            remove_seal(sealed[:position] + bytes([sealed[position] ^ 1]) + sealed[position + 1 :])
+            is None
+        )
+    assert remove_seal(sealed + b"\n") is None

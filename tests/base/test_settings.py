@@ -5,7 +5,8 @@ import re
 
 import pytest
 
-from esnlm.base.settings import build
+from esnlm.base.errors import InputError
+from esnlm.base.settings import build, read_tree
 from esnlm.models.deep_readout import DeepReadoutConfig
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.models.gpt2 import GPT2Config
@@ -63,3 +64,19 @@ def test_a_rule_names_the_setting(section, settings, line):
 
     with pytest.raises(ValueError, match="^" + re.escape(line)):
         build(section, yaml.safe_load(settings))
+
+
+@pytest.mark.parametrize(
+    "text, line",
+    [
+        ("a: 1\nb: {c: 2, c: 3}", "not a YAML file: c stands twice"),
+        ("a: [1", "not a YAML file: while parsing a flow sequence"),
+        ("a: \xff", "not a YAML file: 'utf-8' codec can't decode"),
+    ],
+)
+def test_yaml_that_is_refused_names_its_file(tmp_path, text, line):
+    (tmp_path / "a.yaml").write_text(text, encoding="latin-1")
+    with pytest.raises(InputError, match=f"^{tmp_path}/a.yaml: {line}"):
+        read_tree(tmp_path / "a.yaml", "give one")
+    with pytest.raises(InputError, match="^none.yaml: No such file or directory; give one$"):
+        read_tree((tmp_path / "none.yaml").relative_to(tmp_path), "give one")

@@ -41,6 +41,11 @@ def test_files_folders_and_patterns_in_the_order_of_their_paths(folder):
     assert list(texts("corpus/[a]*.txt", "corpus/deep")) == ["a.txt", "c.txt"]
 
 
+def test_no_inputs_are_rejected(folder):
+    with pytest.raises(InputError, match="^no inputs; give at least one$"):
+        prepare([], "store", tokenizer="tokenizer", sentences="line")
+
+
 def test_a_file_is_read_once(folder):
     for given in (["corpus", "corpus/a.txt"], ["corpus/a.txt", "corpus/../corpus/a.txt"]):
         with pytest.raises(
@@ -112,7 +117,7 @@ def test_a_dataset_that_was_saved_or_is_a_folder_of_files(folder):
     records.save_to_disk("saved")
     assert texts("hf:saved", text_field="story") == {"hf:saved": "\n\n".join(LINES)}
     [source] = find_inputs(["hf:saved"], "story")
-    assert source.size == sum(len(text.encode()) for text in source.chunks())
+    assert source.describe()["bytes"] == sum(len(text.encode()) for text in source.chunks())
     datasets.DatasetDict({"dev": records}).save_to_disk("split")
     assert texts("hf:split:dev", text_field="story") == {"hf:split:dev": "\n\n".join(LINES)}
     with pytest.raises(InputError, match="^hf:saved: no field 'text', only story, id"):
@@ -164,7 +169,7 @@ def test_a_table_is_read_by_its_column(folder):
     assert texts("table.csv", text_field="story") == {
         "table.csv": 'He said "yes",\nand left.\n\nThe end.'
     }
-    advice = "name another field with --field, or leave the file out"
+    advice = "name another field with --field, or leave this input out"
     with pytest.raises(
         InputError, match=f"^table.csv: no field 'text', only book, story; {advice}$"
     ):

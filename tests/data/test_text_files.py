@@ -15,7 +15,7 @@ import pytest
 
 from esnlm.base.errors import InputError
 from esnlm.data import text_files
-from esnlm.data.inputs import TextInput
+from esnlm.data.inputs import open_file
 from esnlm.data.text_files import Oddities, read_chunks, read_lines
 
 
@@ -25,7 +25,7 @@ def write(path, data: bytes):
 
 
 def chunks(path, **options):
-    return list(TextInput(path.name, path, **options).chunks())
+    return list(open_file(path, **options).chunks())
 
 
 def refused(path):

@@ -6,7 +6,6 @@ import scipy.linalg
 
 from esnlm.base.errors import InputError
 from esnlm.diagnosis import capacity
-from esnlm.readout.least_squares import predict_ridge
 from esnlm.reservoir.cell import ReservoirLayer, Stack
 from tests import oracle
 from tests.diagnosis.small import EPSILON, V, prepare, reservoir, text
@@ -91,7 +90,17 @@ def test_both_forms_of_the_ridge_regression_are_the_same():
                 centred.T @ centred + level * np.eye(columns), centred.T @ target
             )
             expected = (xs[ts] - mean) @ weights + ys[~ts].mean(0)
-            np.testing.assert_allclose(predict_ridge(xs, ys, ts, 0.1), expected, atol=1e-10)
+            np.testing.assert_allclose(
+                capacity.predict_ridge(xs, ys, ts, 0.1), expected, atol=1e-10
+            )
+
+
+@pytest.mark.parametrize("value", [0.1, np.linspace(0, 1, 9)[:, None] * 1e-16 + 0.1])
+@pytest.mark.parametrize("features", [3, 9])  # primal and dual form
+def test_ridge_predicts_the_mean_if_features_are_equal_up_to_rounding(value, features):
+    x, y, test = np.broadcast_to(value, (9, features)), np.arange(9.0)[:, None], np.arange(9) > 6
+    predicted = capacity.predict_ridge(x, y, test, 0.0)
+    assert predicted == pytest.approx(np.full((2, 1), 3.0))
 
 
 def test_memory_capacity_with_fewer_samples_than_units():

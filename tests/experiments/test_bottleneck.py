@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from esnlm.readout.scaling import readout_rates, readout_sigmas
+from esnlm.readout.linear import readout_rates, readout_sigmas
 from experiments.bottleneck import __main__ as study
 from experiments.bottleneck import curves, network, one_step
 from experiments.bottleneck.images import Images

@@ -55,7 +55,7 @@ def test_padded_sizes_are_few(per_doubling, multiple, sizes):
 
 
 def test_groups_have_at_most_so_many_sequences():
-    assert list(group_by_tokens([3] * 5, 100, most_sequences=2)) == [
+    assert list(group_by_tokens([3] * 5, 100, max_sequences=2)) == [
         range(0, 2),
         range(2, 4),
         range(4, 5),

@@ -12,8 +12,8 @@ from esnlm.features.batching import pack_batch
 from esnlm.features.dropout import INPUT, OUTPUT
 from esnlm.machine.compute import ComputeConfig
 from esnlm.models.echo_state import EchoStateConfig
-from esnlm.models.hashed_ngrams import HashedNgramsConfig
 from esnlm.models.lstm import LstmConfig
+from esnlm.models.trunk import HashedNgramsConfig
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.training import batches

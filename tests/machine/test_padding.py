@@ -10,7 +10,7 @@ import optax
 import pytest
 
 import esnlm
-from esnlm.machine.placement import Placement, rows_on
+from esnlm.machine.mesh import Placement, rows_on
 from esnlm.models import devices
 from esnlm.models.base import READOUT_ARRAYS
 from esnlm.readout import linear

@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec as P
 from esnlm.base.errors import InputError
 from esnlm.machine import mesh as meshes
 from esnlm.machine.compute import ComputeConfig
-from esnlm.machine.placement import Placement
+from esnlm.machine.mesh import Placement
 from esnlm.models.devices import Machine, find_machine, placement_of
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.models.jaeger import JaegerConfig

@@ -11,8 +11,7 @@ import pytest
 
 import esnlm
 from esnlm.data import grammar
-from esnlm.models.counted_bigram import CountedBigram, count
-from esnlm.models.ngrams import NgramModel
+from esnlm.models.ngrams import CountedBigram, NgramModel, count_bigrams
 from esnlm.readout import linear
 
 V = 12
@@ -37,7 +36,7 @@ def witten_bell(text, vocab_size):
 
 
 def test_the_table_is_the_counted_model_s():
-    counted = CountedBigram(V, **count(TEXT, V))
+    counted = CountedBigram(V, **count_bigrams(TEXT, V))
     table = np.asarray(counted.log_probs())
     expected = witten_bell(TEXT, V)
     # It is computed in float64 and rounded once.
@@ -89,7 +88,7 @@ def test_the_loss_and_its_gradient_are_those_of_the_sum_with_each_target_left_ou
 
     features = jnp.concatenate([z, last[:, None]], axis=1, dtype=jnp.float32)
     trained = {"w": jnp.float32(w), "bias": jnp.float32(bias)}
-    frozen = {"prior": CountedBigram(V, **count(TEXT, V)).prior()}
+    frozen = {"prior": CountedBigram(V, **count_bigrams(TEXT, V)).prior()}
 
     def loss(trained, features):
         return linear.weighted_nll(
@@ -123,7 +122,7 @@ def test_a_target_that_was_sure_is_left_out_too():
     """One token followed another each time, and the readout is as sure of it: nothing becomes 0 or
     infinite."""
     text, size = [np.array([0, 1, 2])], 400  # 1 after 0, once: what is left is p_1, 2 in 402
-    frozen = {"prior": CountedBigram(size, **count(text, size)).prior()}
+    frozen = {"prior": CountedBigram(size, **count_bigrams(text, size)).prior()}
     trained = {"w": jnp.zeros((size, 1)), "bias": jnp.zeros(size).at[1].set(30.0)}
 
     def loss(trained):

@@ -10,12 +10,11 @@ import pytest
 
 from esnlm.features.batching import pack_batch
 from esnlm.machine.compute import ComputeConfig
-from esnlm.machine.placement import Placement
+from esnlm.machine.mesh import Placement
 from esnlm.models.deep_readout import DeepReadoutConfig
 from esnlm.models.devices import choose_compute
 from esnlm.models.echo_state import EchoStateConfig
-from esnlm.models.hashed_ngrams import HashedNgramsConfig
-from esnlm.models.trunk import GatedMlpConfig, RecentTokensConfig, TrunkConfig
+from esnlm.models.trunk import GatedMlpConfig, HashedNgramsConfig, RecentTokensConfig, TrunkConfig
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir import cell
 from esnlm.reservoir.arrays import as_scipy

@@ -7,7 +7,7 @@ import optax
 import pytest
 from flax import nnx
 
-from esnlm.models.hashed_ngrams import HashedNgrams, HashedNgramsConfig, hash_ngrams, ids_of
+from esnlm.models.trunk import HashedNgrams, HashedNgramsConfig, hash_ngrams, ids_of
 from esnlm.reservoir.arrays import arrays_by_name
 from esnlm.training.config import TrainingConfig
 from esnlm.training.optimizer import make_optimizer

@@ -8,8 +8,8 @@ import pytest
 
 from esnlm.features.batching import pack_batch
 from esnlm.machine.compute import ComputeConfig
-from esnlm.models.hashed_ngrams import HashedNgramsConfig
 from esnlm.models.lstm import LstmConfig
+from esnlm.models.trunk import HashedNgramsConfig
 from esnlm.training.config import flatten
 from tests import deep_oracle, oracle
 from tests.models.update_gradient import features_of, loss_and_gradient, packed_update

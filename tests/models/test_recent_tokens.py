@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from esnlm.models.hashed_ngrams import ids_of
-from esnlm.models.trunk import RecentTokensConfig, TrunkInputs, sums_of_products
+from esnlm.models.trunk import RecentTokensConfig, ids_of, sums_of_products
 from esnlm.reservoir.arrays import arrays_by_name
 from experiments.frozen_cells.attention import AttendedTokensConfig, AttentionConfig
 from tests import deep_oracle
@@ -33,16 +32,16 @@ def test_what_is_added_is_that_of_the_equations(config):
     heads = ATTENTION.heads if isinstance(config, AttendedTokensConfig) else 0
     weights = np.random.default_rng(1).random((len(SENTENCE), heads, 3)).astype(np.float32)
     ids = ids_of(jnp.asarray(deep_oracle.history(SENTENCE, 6), jnp.float32))
-    inputs = TrunkInputs(jnp.zeros((len(SENTENCE), 0)), ids, weights.reshape(len(SENTENCE), -1))
+    others = weights.reshape(len(SENTENCE), -1)
     a = np.random.default_rng(2).normal(size=(V, RANK)).astype(np.float32)
-    found = jax.jit(lambda inputs, a: layer(inputs, a, "float32"))(inputs, a)
+    found = jax.jit(lambda *inputs: layer(*inputs, "float32"))(ids, others, a)
     params = deep_oracle.float64(arrays_by_name(layer))
     expected = deep_oracle.recent_tokens(
         *(params, SENTENCE, config.count, config.decays, config.window, weights if heads else None),
         a=np.float64(a) if config.tied else None,
     )
     # of a sum, of numbers of order 1
-    terms = config.vectors * config.width * (np.sqrt(RANK) if config.tied else 1)
+    terms = config.input_count * config.width * (np.sqrt(RANK) if config.tied else 1)
     np.testing.assert_allclose(found, expected, rtol=0, atol=4 * terms * EPS)
     trained = sum(array.size for array in arrays_by_name(layer).values())
     assert trained == config.parameters(V, RANK)

@@ -5,7 +5,7 @@ import numpy as np
 
 from esnlm.features.recurrence import unroll
 from esnlm.models.deep_readout import SideBySide
-from esnlm.models.hashed_ngrams import TokenHistory, ids_of
+from esnlm.models.trunk import TokenHistory, ids_of
 from tests import deep_oracle
 from tests.models.running import features, in_two_steps
 

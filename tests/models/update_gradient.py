@@ -6,7 +6,7 @@ import jax
 from flax import nnx
 
 from esnlm.features.batching import pack_batch
-from esnlm.machine.placement import Placement
+from esnlm.machine.mesh import Placement
 from esnlm.training import batches, end_to_end, update
 
 

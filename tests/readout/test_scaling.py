@@ -8,8 +8,7 @@ import pytest
 
 from esnlm.base.rng import Stream, generator
 from esnlm.readout import linear
-from esnlm.readout.linear import ReadoutConfig
-from esnlm.readout.scaling import readout_rates, readout_sigmas
+from esnlm.readout.linear import ReadoutConfig, readout_rates, readout_sigmas
 from esnlm.training.config import TrainingConfig
 from esnlm.training.optimizer import make_optimizer
 from tests import oracle

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from esnlm.reservoir.random_matrix import bernoulli_positions
+from esnlm.reservoir.topology import bernoulli_positions
 from tests.reservoir.test_topology import assert_sorted_without_duplicates
 
 

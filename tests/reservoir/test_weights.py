@@ -6,8 +6,7 @@ import pytest
 
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reservoir.cell import from_arrays
-from esnlm.reservoir.random_matrix import bernoulli_positions
-from esnlm.reservoir.topology import FixedInDegree
+from esnlm.reservoir.topology import FixedInDegree, bernoulli_positions
 from esnlm.reservoir.weights import ReservoirConfig, initialize_reservoir
 from tests import oracle
 from tests.reservoir.test_topology import KINDS

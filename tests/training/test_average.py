@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from esnlm.data.sources import CorpusSize
-from esnlm.machine.placement import Placement
+from esnlm.machine.mesh import Placement
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory

@@ -157,7 +157,7 @@ def note_sizes(updates):
 def test_padding_of_long_sentences_is_bounded_by_chunk_tokens(monkeypatch):
     """Three of 31 predictions: 8 slots of 32 steps would be 256 positions where chunk_tokens asks
     for 64."""
-    monkeypatch.setattr(batching, "FEWEST_STEPS", 12)
+    monkeypatch.setattr(batching, "MIN_BATCH_STEPS", 12)
     updates, begin, epochs = prepare("LSTM", store([32, 32, 32, 6]), chunk_tokens=64)
     sizes = note_sizes(updates)
     run_all(updates, *begin, epochs)

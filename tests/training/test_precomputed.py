@@ -12,7 +12,7 @@ import pytest
 import esnlm
 from esnlm.data.store import TokenStore
 from esnlm.machine.compute import ComputeConfig
-from esnlm.machine.placement import Placement
+from esnlm.machine.mesh import Placement
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.weights import ReservoirConfig

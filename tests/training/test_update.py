@@ -8,10 +8,9 @@ import numpy as np
 import optax
 import pytest
 
-from esnlm.machine.placement import Placement
+from esnlm.machine.mesh import Placement
 from esnlm.readout import linear
-from esnlm.readout.linear import ReadoutConfig
-from esnlm.readout.scaling import readout_rates
+from esnlm.readout.linear import ReadoutConfig, readout_rates
 from esnlm.training import batches, precomputed
 from esnlm.training.config import TrainingConfig
 from esnlm.training.optimizer import learning_rates, make_optimizer

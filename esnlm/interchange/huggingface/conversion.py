@@ -19,8 +19,8 @@ from esnlm.models.base import LanguageModel
 from esnlm.models.deep_readout import DeepReadout, DeepReadoutConfig, frozen_size
 from esnlm.models.echo_state import EchoState
 from esnlm.models.gpt2 import GPT2
-from esnlm.models.hashed_ngrams import TokenHistory
 from esnlm.models.lstm import Lstm, embedding_scale
+from esnlm.models.trunk import TokenHistory
 from esnlm.reservoir import sparse
 from esnlm.reservoir.arrays import Matrix, bcoo
 from esnlm.reservoir.cell import ReservoirLayer, Stack, TrainedInput

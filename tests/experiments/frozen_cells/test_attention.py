@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from esnlm.models.deep_readout import SideBySide
-from esnlm.models.hashed_ngrams import TokenHistory
+from esnlm.models.trunk import TokenHistory
 from experiments.frozen_cells.attention import Attention, AttentionConfig
 from experiments.frozen_cells.diagonal import Diagonal
 from tests import deep_oracle

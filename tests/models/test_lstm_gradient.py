@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from esnlm.features import through_time
 from esnlm.features.recurrence import scan_sentences
 from esnlm.machine.matmul import matmul
+from esnlm.models.lstm import recurrent_outputs
 
 GATES, UNITS, SLOTS, STEPS = 2, 24, 5, 17
 # A sum of UNITS terms, or of SLOTS * STEPS of them in the gradient in W, is off by about the root
@@ -46,7 +46,7 @@ START = np.random.default_rng(1).integers(-8, 9, (UNITS, SLOTS)).astype(np.float
 
 
 def fast(precision, w, x, positions):
-    return through_time.outputs(advance, w, START, x, positions, precision)[1]
+    return recurrent_outputs(advance, w, START, x, positions, precision)[1]
 
 
 def plain(precision, w, x, positions):
