@@ -35,7 +35,8 @@ def settings(section: type[Section]) -> type[Section]:
     Rules between fields belong into `__post_init__`. It raises ValueError, beginning with a field's
     name.
     """
-    return pydantic.dataclasses.dataclass(frozen=True, config=RULES)(section)  # type: ignore[return-value]
+    decorate = pydantic.dataclasses.dataclass(frozen=True, config=RULES)
+    return decorate(section)  # type: ignore[return-value]
 
 
 class Choice(NamedTuple):
@@ -102,10 +103,10 @@ def build(
     known = [each.name for each in dataclasses.fields(section)]  # type: ignore[arg-type]
     values = {}
     for name, value in tree.items():
-        here = "command line" if isinstance(value, CommandLine) else where
+        source = "command line" if isinstance(value, CommandLine) else where
         if name not in known:
             raise InputError(
-                f"{_begin(here)}{path}{name}: no such setting; choose from {', '.join(known)}"
+                f"{_begin(source)}{path}{name}: no such setting; choose from {', '.join(known)}"
             )
         values[name] = _value(hints[name], value, f"{path}{name}", where)
     try:

@@ -35,7 +35,8 @@ END = "<|endoftext|>"  # marks the end of a sentence in the table
 # A letter of a script without spaces between words: Thai, Lao, Burmese, Khmer, kana, or a Chinese
 # character.
 SPACELESS = re.compile(
-    "[\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3041-\u30ff\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f"
+    "[\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3041-\u30ff"
+    "\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f"
     "\U00020000-\U0003ffff]"
 )
 # Words that no space precedes in English text: closing punctuation, and clitics as treebanks cut

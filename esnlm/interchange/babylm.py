@@ -187,7 +187,8 @@ def revision_names(words: Mapping[int, int]) -> dict[int, str]:
 
     BabyLM (strict/README.md) names the branches of a model after every million words up to ten,
     every ten million up to a hundred, and every hundred million up to a thousand, counted over all
-    epochs. `training.checkpoint_words` saves such checkpoints. `words` is the number of words of training text that each checkpoint has read, by step.
+    epochs. `training.checkpoint_words` saves such checkpoints. `words` is the number of words of
+    training text that each checkpoint has read, by step.
 
     Example:
         >>> revision_names({10: 400_000, 25: 1_000_200, 50: 2_000_100, 60: 2_500_000})

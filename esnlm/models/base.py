@@ -52,6 +52,11 @@ class ModelConfig(ABC):
     family: str  # a name of MODELS, or "module:Class" of this class
     dropout: float  # dropout rate; 0: no dropout
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "longest" in cls.__dict__:  # a family written for 0.2 would lose its limit
+            raise TypeError(f"{cls.__name__}: `longest` is now `max_length`")
+
     @property
     @abstractmethod
     def title(self) -> str:

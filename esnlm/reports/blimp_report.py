@@ -123,7 +123,7 @@ def check_place(
     compared: ComparedRun | None,
     overwrite: bool,
 ) -> None:
-    """Checks the place of a report, which may not replace one with results that the new one lacks."""
+    """Checks the place of a report: the new one may not lack results of the old one."""
     path, other = report.file, compared.summary if compared else None
     if path.is_file() and not overwrite:
         old = read(path)

@@ -57,7 +57,7 @@ def format_figure(name: str, value: float | None) -> str:
 
 
 def format_mean(name: str, mean: Mapping[str, Any], as_interval: bool = False) -> str:
-    """Formats a result of `mean_over_seeds` as "5.10 ± 0.10" or, with its interval, "5.10 [5, 5.2]".
+    """Formats a result of `mean_over_seeds` as "5.10 ± 0.10" or "5.10 [5, 5.2]", its interval.
 
     The deviation is that of one run. Figures that are equal in all runs have no spread.
     """

@@ -53,8 +53,8 @@ def show_results(directory: RunDirectory, corpus: Corpus, summary: dict[str, Any
     plotted = plot_losses([directory.path], directory.plots / "loss.png", ended=summary)
     if summary.get("best_step") is not None:
         info(
-            f"{summary['ended_because']}; best validation: {format_figure('nll', summary['best_val_nll'])}"
-            f" {NATS} at update {summary['best_step']} (load it with --step best)"
+            f"{summary['ended_because']}; best validation:"
+            f" {format_figure('nll', summary['best_val_nll'])} {NATS} at update {summary['best_step']} (load it with --step best)"
         )
     screen.line()
     print(f"run directory: {directory.path}    {plotted}")  # without line breaks, to be copied

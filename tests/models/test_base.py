@@ -2,7 +2,7 @@
 
 import pytest
 
-from esnlm.models.base import RecurrentModel
+from esnlm.models.base import ModelConfig, RecurrentModel
 
 
 def test_a_recurrent_model_needs_a_cell_or_a_cell_s_methods():
@@ -12,3 +12,10 @@ def test_a_recurrent_model_needs_a_cell_or_a_cell_s_methods():
         class Incomplete(RecurrentModel):
             def step(self, state, tokens):
                 return state
+
+
+def test_the_former_name_of_a_limit_is_not_lost_silently():
+    with pytest.raises(TypeError, match="^Short: `longest` is now `max_length`"):
+
+        class Short(ModelConfig):
+            longest = 512
