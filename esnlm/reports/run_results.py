@@ -54,7 +54,8 @@ def show_results(directory: RunDirectory, corpus: Corpus, summary: dict[str, Any
     if summary.get("best_step") is not None:
         info(
             f"{summary['ended_because']}; best validation:"
-            f" {format_figure('nll', summary['best_val_nll'])} {NATS} at update {summary['best_step']} (load it with --step best)"
+            f" {format_figure('nll', summary['best_val_nll'])} {NATS} at update"
+            f" {summary['best_step']} (load it with --step best)"
         )
     screen.line()
     print(f"run directory: {directory.path}    {plotted}")  # without line breaks, to be copied

@@ -1,8 +1,8 @@
 """The inputs of updates: the batches, and how they become features.
 
 `PrecomputedInputs` is for models that train only a readout, or a readout and a trunk below it: the
-frozen features of many updates, a prefetch window, are computed at once. `TokenInputs` is for models
-that train more: their features are computed inside the gradient.
+frozen features of many updates, a prefetch window, are computed at once. `TokenInputs` is for
+models that train more: their features are computed inside the gradient.
 """
 
 import dataclasses

@@ -56,7 +56,7 @@ def train_run(
 
     Args:
         experiment: the configuration, which names the run directory.
-        allow_change: settings that may differ from those of the existing run (training/settings.py).
+        allow_change: settings that may differ from those of the existing run, see settings.py.
         show_results: called with a finished run before its summary is written, so that a run which
             is killed in this call resumes here. None: print nothing.
         traced: the updates to profile, counted from 1; profiling does not change the result.
@@ -152,7 +152,7 @@ def _open(
             model = open_model(settings, corpus, directory)
         session = Session(settings, machine, directory, corpus, model)
         state = trainer.open(session)
-        # A manifest marks a begun run, so process 0 writes it once no process opens the run any more.
+        # A manifest marks a begun run: process 0 writes it once no process opens the run any more.
         processes.barrier()
         if processes.is_rank0() and not directory.manifest_file.exists():
             frozen_sha256 = checkpoint.metadata(directory.frozen).get("sha256")

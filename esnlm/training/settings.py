@@ -41,8 +41,8 @@ def decide(
 ) -> tuple[ResolvedExperiment, list[str]]:
     """Returns the experiment with every setting decided: for this machine, or as the run was begun.
 
-    A new run saves its settings to config.yaml. A resumed run may differ in the `allow_change` settings,
-    a subset of MAY_CHANGE. The changes are strings `key old -> new`.
+    A new run saves its settings to config.yaml. A resumed run may differ in the settings
+    `allow_change`, a subset of MAY_CHANGE. The changes are strings `key old -> new`.
 
     Raises InputError if the run was begun with another configuration, or cannot continue from its
     parent.
