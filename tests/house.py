@@ -43,10 +43,10 @@ VAGUE = frozenset(
 SHIPPED = frozenset(
     f"esnlm.interchange.huggingface.modeling_{name}" for name in ("esnlm", "deep_readout")
 )
-# The first two are on their way to 14,000 statements and 140 modules.
+# The first is on its way to 14,000.
 LIMITS = {
-    "statements": 15_900,
-    "modules": 156,
+    "statements": 15_850,
+    "modules": 140,
     "rooms": 20,
     "vague names": 0,
     "class names in two modules": 0,
