@@ -4,6 +4,7 @@
 `collect` picks the states of the words from those of all tokens.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
@@ -32,7 +33,7 @@ COLUMNS = "sentence", "position", "word", "start", "end", "tokens", "runs_over",
 class WordStates:
     """The states of words, and a table of the words: `pandas.DataFrame(words.rows)`.
 
-    A row has `sentence`, `position`, `word`, `start` and `end` as in `Run.surprisal` (the words of a
+    A row has `sentence`, `position`, `word`, `start` and `end` as in `Run.surprisal` (words of a
     list have their place in the joined text), `tokens` (number of tokens of the word), `runs_over`
     (whether its last token is also the next word's first) and `shared` (whether its first token is
     also the last of the word before).
@@ -81,9 +82,9 @@ def find_words(
     reads: list[int] = []
     place = 0  # of the sentence's BOS in `numbers`
     for number in chain(*streams):
-        (text, words), (_, *ids, _) = sentences[number], sequences[number]
+        text, words = sentences[number]
         words = words or word_spans(text)
-        tokens = tokens_of(words, token_spans(text, ids, run.tokenizer))
+        tokens = tokens_of(words, token_spans(text, sequences[number][1:-1], run.tokenizer))
         shared = [after < end for (_, end), (after, _) in pairwise(tokens)]
         table = zip(words, tokens, [*shared, False], [False, *shared], strict=True)
         for i, ((start, end), (first, last), *flags) in enumerate(table):
@@ -98,10 +99,8 @@ def find_words(
 
 def tokens_of(words: Sequence[Span], tokens: Sequence[Span]) -> list[Span]:
     """Returns the tokens that cover characters of each word: the first, and the end."""
-    starts, ends = zip(*words, strict=True)
-    first = np.searchsorted([end for _, end in tokens], starts, side="right").tolist()
-    last = np.searchsorted([start for start, _ in tokens], ends, side="left").tolist()
-    return list(zip(first, last, strict=True))
+    starts, ends = [start for start, _ in tokens], [end for _, end in tokens]
+    return [(bisect_right(ends, start), bisect_left(starts, end)) for start, end in words]
 
 
 def collect(
