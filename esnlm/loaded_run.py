@@ -233,7 +233,8 @@ class Run:
             words
         """
         joined = surprisal.join_sentences(sentences, separator, spaces)
-        groups = self._documents(len(joined), context, documents)
+        groups = _documents(len(joined), context, documents)
+        self._warn_of_carried(groups)
         options = surprisal.Options(by, unit, punctuation, whitespace, eos, scoring)
         rows = surprisal.surprisals(self, joined, groups, options, progress)
         sums = [0.0] * len(joined)
@@ -290,7 +291,8 @@ class Run:
         """
         sizes = self._sizes_of(layers)
         joined = surprisal.join_sentences(sentences, separator, spaces)
-        groups = self._documents(len(joined), context, documents)
+        groups = _documents(len(joined), context, documents)
+        self._warn_of_carried(groups)
         words = word_states.find_words(self, joined, groups, at)
         states = self._read_states(words.pieces, sizes)
         return word_states.collect(words, states, sum(sizes.values()), progress)
@@ -437,17 +439,15 @@ class Run:
             del buffer
             yield from np.split(np.asarray(states)[:total, :width], ends)
 
-    def _documents(self, count: int, context: str, documents: Sequence | None) -> list[list[int]]:
-        """Returns the groups of sentences that share a state; warns if the model has none."""
-        groups = _documents(count, context, documents)
-        data = self.config.data
-        if context == "document" and data.has_corpus and data.document_chunk is None:
+    def _warn_of_carried(self, documents: list[list[int]]) -> None:
+        """Warns if a document has several sentences and the model was trained on single ones."""
+        data, is_carried = self.config.data, any(len(document) > 1 for document in documents)
+        if is_carried and data.has_corpus and data.document_chunk is None:
             warn_caller(
                 "context is document, but this model was trained on single sentences (data.context"
                 " sentence), so it has not learned to read on after one: choose context sentence,"
                 " or a model trained on whole documents"
             )
-        return groups
 
     def _check_readable(self, sequences: list[np.ndarray], reads_last: bool = False) -> None:
         """Raises InputError if a sequence has ids outside the vocabulary or is too long."""

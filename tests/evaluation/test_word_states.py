@@ -114,7 +114,7 @@ def test_a_document_is_read_as_its_ids_end_to_end():
 
 def test_a_model_of_sentences_warns_of_documents(run):
     with pytest.warns(UserWarning, match="trained on single sentences"):
-        run.word_states(["The cats"], context="document")
+        run.word_states(["The cats", "run"], context="document")
 
 
 @pytest.mark.parametrize("model", [small_run.ESN, GPT2], ids=["esn", "gpt2"])
