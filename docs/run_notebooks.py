@@ -16,7 +16,7 @@ import nbformat
 from nbclient import NotebookClient
 
 FOLDER = Path(__file__).parent / "notebooks"
-ORDER = ("first_run", "states", "topology")  # the second goes on with the run of the first
+ORDER = ("first_run", "states", "words", "topology")  # the next two go on with the run of the first
 
 
 def run(name: str, folder: Path) -> nbformat.NotebookNode:

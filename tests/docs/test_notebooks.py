@@ -11,7 +11,7 @@ nbclient = pytest.importorskip("nbclient", reason="needs nbclient: pip install -
 pytest.importorskip("ipykernel", reason="needs ipykernel: pip install -e '.[docs]'")
 
 FOLDER = Path(__file__).parents[2] / "docs" / "notebooks"
-ORDER = ("first_run", "states", "topology")  # the second goes on with the run of the first
+ORDER = ("first_run", "states", "words", "topology")  # the next two go on with the run of the first
 ONE, TWO = '{"kind": "erdos_renyi"}', '{"kind": "chains", "lanes": 16}'
 SMALLER = {"20000": "2000", "5000": "500", f"({ONE}, {TWO})": f"({TWO},)"}
 
