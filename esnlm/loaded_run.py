@@ -29,6 +29,7 @@ from esnlm.evaluation.conventions import (
     sum_log_probs,
 )
 from esnlm.evaluation.likelihood import Likelihood, of_model
+from esnlm.evaluation.surprisal import JoinedSentence, Options
 from esnlm.features.batching import padded_size, read_by_tokens, round_up
 from esnlm.features.stream import SentenceFeatures
 from esnlm.machine.compute import in_float32
@@ -233,21 +234,33 @@ class Run:
         """
         joined = surprisal.join_sentences(sentences, separator, spaces)
         groups = _documents(len(joined), context, documents)
-        if (
-            context == "document"
-            and self.config.data.has_corpus
-            and self.config.data.document_chunk is None
-        ):
+        options = Options(by, unit, punctuation, whitespace, eos, scoring)
+        return self.surprisals_of(joined, groups, options, progress)
+
+    @in_float32
+    def surprisals_of(
+        self,
+        sentences: Sequence[JoinedSentence],
+        documents: Sequence[Sequence[int]],
+        options: Options,
+        progress: ShowProgress = False,
+    ) -> list[dict]:
+        """Returns the rows of `surprisal` for sentences as texts with the spans of their words.
+
+        A document is a list of sentence numbers; the state is carried through its sentences.
+        """
+        data = self.config.data
+        is_carried = any(len(document) > 1 for document in documents)
+        if is_carried and data.has_corpus and data.document_chunk is None:
             warn_caller(
-                "context is document, but this model was trained on single sentences (data.context"
-                " sentence), so it has not learned to read on after one: choose context sentence,"
-                " or a model trained on whole documents"
+                f"context is document, but run {self.name} was trained on single sentences"
+                " (data.context sentence), so it has not learned to read on after one: choose"
+                " context sentence, or a run trained on whole documents"
             )
-        options = surprisal.Options(by, unit, punctuation, whitespace, eos, scoring)
-        rows = surprisal.surprisals(self, joined, groups, options, progress)
-        sums = [0.0] * len(joined)
+        rows = surprisal.surprisals(self, sentences, documents, options, progress)
+        sums = [0.0] * len(sentences)
         for row in rows:
-            sums[row["sentence"]] -= row[f"surprisal_{unit}"] or 0.0
+            sums[row["sentence"]] -= row[f"surprisal_{options.unit}"] or 0.0
         self._warn_of_undefined(sums)
         return rows
 
@@ -331,10 +344,14 @@ class Run:
 
     def bigram(self) -> NgramModel | None:
         """Returns the bigram model of the training corpus; None if the model was imported."""
+        return self.ngram(2)
+
+    def ngram(self, order: int) -> NgramModel | None:
+        """Returns an n-gram model of the training corpus; None if the model was imported."""
         store = self.training_store()
         if store is None:
             return None
-        return NgramModel.fit(store, self.tokenizer.vocab_size, order=2)
+        return NgramModel.fit(store, self.tokenizer.vocab_size, order)
 
     def training_store(self) -> TokenStore | None:
         """Returns the run's training store; None if the model was imported."""
