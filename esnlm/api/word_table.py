@@ -125,11 +125,17 @@ def score_words(
                 f"{cells.name}: column {name!r} would appear twice in the table: rename it"
             )
 
+    if shared := max(counts.count(None) for counts in tokens):
+        info(
+            f"no surprisal for {counted(shared, 'word')}: the word shares a token with the one"
+            " before, which has the surprisal of both"
+        )
+    ngrams = _fit(loaded[0], orders)
     columns["length"] = list(map(len, text.words))
     columns["log_frequency"] = _log_frequencies(loaded[0], text)
     for name, run in scored.items():
         columns[name] = text.score(run, progress)
-    for name, model in _fit(loaded[0], orders).items():
+    for name, model in ngrams.items():
         columns[name] = text.score(_TokenModel(loaded[0].tokenizer, model.token_log_probs_of))
     for lag, (name, k) in lagged.items():
         columns[lag] = text.previous(columns[name], k)

@@ -1,16 +1,21 @@
 """esnlm score --tokens: what it reads, prints and writes."""
 
 import csv
+import dataclasses
 import io
 import json
 import math
 
 import pytest
 
+import esnlm
 from esnlm import commands, loaded_run
 from esnlm.commands.score import table_text
+from esnlm.data.encode import encode_sentences
 from esnlm.data.tables import read_table
 from esnlm.evaluation import words as word_rows
+from esnlm.loaded_run import Run
+from esnlm.reports import surprisal_plot
 from tests.evaluation import small_run
 
 
@@ -308,6 +313,54 @@ def test_blank_lines_and_columns_tell_documents_apart(here, capsys, small):
     ):
         rows = score(capsys, *words, "--context", "document")
         assert [float(row["surprisal_bits"]) for row in rows] == surprisals(expected)
+
+
+def test_several_runs_score_a_table_of_words_without_tokens(here, capsys, small, monkeypatch):
+    """The command writes what the function returns."""
+    load = lambda run, step=None: dataclasses.replace(small, directory=here / run)  # noqa: E731
+    monkeypatch.setattr(loaded_run, "load", load)
+    store = encode_sentences(["The cats sleep.", "The cat run"], small.tokenizer)
+    monkeypatch.setattr(Run, "training_store", lambda run: store)
+    (here / "words.csv").write_text(WORDS)
+    words = ["score", "--run", "a-1", "b", "--input", "words.csv", "--word", "word"]
+    words += ["--sentence", "sentence", "--document", "item", "--baselines", "unigram", "3-gram"]
+    words += ["--previous", "1"]
+    expected = esnlm.score_words(
+        list(csv.DictReader(io.StringIO(WORDS))),
+        [load("a-1"), load("b")],
+        sentence="sentence",
+        document="item",
+        baselines=["unigram", "3-gram"],
+        previous=1,
+    )
+    assert commands.main([*words, "--out", "rows.jsonl"]) == 0
+    rows = [json.loads(line) for line in (here / "rows.jsonl").read_text().splitlines()]
+    assert [list(row) for row in rows] == [list(row) for row in expected]
+    assert {"surprisal_bits_a_1", "surprisal_bits_b", "surprisal_bits_3gram"} <= set(rows[0])
+    for row, other in zip(rows, expected, strict=True):
+        assert row == pytest.approx(other, abs=1e-6)
+    assert commands.main([*words, "--out", "rows.csv"]) == 0
+    cells = list(csv.DictReader(io.StringIO((here / "rows.csv").read_text())))
+    assert cells[0]["length_previous1"] == "" and cells[1]["length_previous1"] == "3"
+    capsys.readouterr()
+    assert commands.main([*words, "--plot", "rows.png"]) == 2
+    assert capsys.readouterr().err.startswith("error: --plot draws the surprisals of one run: ")
+    assert commands.main(["score", "--run", "a", "b", "--tokens", "--input", "words.csv"]) == 2
+    assert "error: several runs can score a table with one word per row only" in (
+        capsys.readouterr().err
+    )
+
+
+def test_words_are_drawn_in_reading_order(here, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(
+        surprisal_plot, "plot", lambda rows, *_: drawn.append(rows) or (b"picture", None)
+    )
+    (here / "words.csv").write_text(FALLS)
+    columns = ["--word", "word", "--sentence", "item"]
+    assert call("--input", "words.csv", *columns, "--plot", "rows.png") == 0
+    assert [row["word"] for row in drawn[0]] == ["The", "cats", "sleep.", "The", "cat", "run"]
+    assert (here / "rows.png").read_bytes() == b"picture"
 
 
 def test_files_are_written_and_not_overwritten_unasked(here, rendered):
