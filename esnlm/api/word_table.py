@@ -4,7 +4,7 @@ import math
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -101,7 +101,10 @@ def score_words(
     words = read_words(
         cells, word, _list(document), _list(sentence), position, space_after, language
     )
-    loaded = _load([runs] if isinstance(runs, Run | str | Path) else runs)
+    several = [runs] if isinstance(runs, Run | str | Path) else runs
+    loaded = [run if isinstance(run, Run) else loaded_run.load(run) for run in several]
+    if not loaded:
+        raise InputError("no run to score the words with: give at least one")
     names = _distinct_names(loaded)
     scored = {f"surprisal_{unit}": loaded[0]}
     if len(loaded) > 1:
@@ -180,12 +183,12 @@ class _Text:
             separator,
             None if spaces is None else [[spaces[row] for row in rows] for rows in self.sentences],
         )
-        self.documents = [sum(map(len, sentences)) for sentences in table.documents]  # words
         numbers = iter(range(len(self.sentences)))
-        # the numbers of the sentences that share a state
-        self.streams = [[next(numbers) for _ in sentences] for sentences in table.documents]
-        if context == "sentence":
-            self.streams = [[number] for number in chain(*self.streams)]
+        # the numbers of the sentences of each document, of each sentence, and of those that share
+        # a state
+        self.documents = [[next(numbers) for _ in sentences] for sentences in table.documents]
+        self.alone = [[number] for number in range(len(self.sentences))]
+        self.streams = self.documents if context == "document" else self.alone
         self.options = options
 
     def places(self) -> dict[str, list]:
@@ -218,8 +221,7 @@ class _Text:
 
     def _surprisals(self, model: _TokenModel, options: Options) -> list[float | None]:
         """Returns the surprisal of each word by a model that reads each sentence by itself."""
-        sentences = [[number] for number in range(len(self.joined))]
-        rows = surprisal.surprisals(model, self.joined, sentences, options)
+        rows = surprisal.surprisals(model, self.joined, self.alone, options)
         return [row[options.columns()[-1]] for row in rows]
 
     def forms(self) -> list[str | None]:
@@ -238,9 +240,9 @@ class _Text:
     def previous(self, values: Sequence, k: int) -> list:
         """Returns the value of the k-th word before each word of a document; None without one."""
         shifted: list = []
-        ends = np.cumsum(self.documents).tolist()
-        for size, end in zip(self.documents, ends, strict=True):
-            shifted += [None] * min(k, size) + list(values[end - size : max(end - k, end - size)])
+        for document in self.documents:
+            first, size = len(shifted), sum(len(self.sentences[number]) for number in document)
+            shifted += [None] * min(k, size) + list(values[first : first + max(0, size - k)])
         return shifted
 
 
@@ -254,18 +256,6 @@ def _order(name: str) -> int:
     if name not in ORDERS and match is None:
         raise InputError(f"baseline {name!r}: choose unigram, bigram or an n-gram such as 5-gram")
     return ORDERS[name] if match is None else int(match[1])
-
-
-def _load(runs: Iterable[Run | str | Path]) -> list[Run]:
-    loaded = []
-    for run in runs:
-        if not isinstance(run, Run):
-            with spinner(f"loading {run}"):
-                run = loaded_run.load(run)
-        loaded.append(run)
-    if not loaded:
-        raise InputError("no run to score the words with: give at least one")
-    return loaded
 
 
 def _distinct_names(runs: Sequence[Run]) -> list[str]:
