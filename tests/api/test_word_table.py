@@ -11,6 +11,7 @@ import esnlm
 from esnlm.base.errors import InputError
 from esnlm.data.encode import encode_sentences
 from esnlm.data.sources import ImportedData
+from esnlm.evaluation.surprisal import word_ends
 from esnlm.evaluation.word_frequency import log_frequencies
 from esnlm.loaded_run import Run
 from esnlm.models.ngrams import NgramModel
@@ -128,6 +129,18 @@ def test_baselines_sum_over_tokens_and_are_fitted_once(run, store, monkeypatch):
         model = fit(store, TOKENIZER.vocab_size, order)
         expected = by_word(model.token_log_probs_of([framed(text) for text in TEXTS]))
         assert in_reading_order(rows, f"surprisal_bits_{name}") == close(expected, rel=1e-12)
+
+
+def test_baselines_count_white_space_with_the_word_before_it(run, store):
+    rows = [{"word": word, "s": 1} for word in ("The", "cats", "sleep.")]
+    options = {"baselines": "bigram", "whitespace": "trailing", "unit": "nats"}
+    scored = esnlm.score_words(rows, run, sentence="s", **options)
+    model = NgramModel.fit(store, TOKENIZER.vocab_size, 2)
+    ids = [framed("The cats sleep.")]
+    the, cats, sleep, stop, _ = -model.token_log_probs_of(ids)[0]
+    ends = -model.token_log_probs_of(ids, word_ends(TOKENIZER))[0]
+    expected = [the + ends[1], cats - ends[1] + ends[2], sleep + stop - ends[2] + ends[4]]
+    assert [row["surprisal_nats_bigram"] for row in scored] == close(expected, rel=1e-12)
 
 
 def test_the_words_before_are_those_of_the_document(run):
