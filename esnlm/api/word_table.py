@@ -101,6 +101,11 @@ def score_words(
     words = read_words(
         cells, word, _list(document), _list(sentence), position, space_after, language
     )
+    if previous and not document:
+        info(
+            "no column identifies documents (--document): the table is one, and the words before"
+            " are those before in the table, across all sentences"
+        )
     several = [runs] if isinstance(runs, Run | str | Path) else runs
     loaded = [run if isinstance(run, Run) else loaded_run.load(run) for run in several]
     if not loaded:
@@ -272,7 +277,10 @@ def _distinct_names(runs: Sequence[Run]) -> list[str]:
         names.append(re.sub(r"\W", "_", name))
     for name, run in zip(names, runs, strict=True):
         if names.count(name) > 1:
-            raise InputError(f"{run.directory}: two runs would be {name!r} in the table: name one")
+            raise InputError(
+                f"{run.directory}: two runs would have the columns of {name!r}: give one of them,"
+                " or rename its directory"
+            )
     return names
 
 

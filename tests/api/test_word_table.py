@@ -143,7 +143,7 @@ def test_baselines_count_white_space_with_the_word_before_it(run, store):
     assert [row["surprisal_nats_bigram"] for row in scored] == close(expected, rel=1e-12)
 
 
-def test_the_words_before_are_those_of_the_document(run):
+def test_the_words_before_are_those_of_the_document(run, capsys):
     """Also across sentences, and none at the beginning of the document."""
     rows = esnlm.score_words(table(), run, baselines="bigram", previous=2, **NEEDED)
     names = ["length", "log_frequency", "surprisal_bits", "surprisal_bits_bigram"]
@@ -155,8 +155,12 @@ def test_the_words_before_are_those_of_the_document(run):
         for k in (1, 2):
             expected = [None] * k + values[: 6 - k] + [None] * k + values[6 : 9 - k]
             assert in_reading_order(rows, f"{name}_previous{k}") == expected
+    assert "no column identifies documents" not in capsys.readouterr().err
     (only,) = esnlm.score_words([{"word": "The", "s": 1}], run, sentence="s", previous=3)
     assert only["length_previous1"] is only["length_previous3"] is None
+    assert "no column identifies documents (--document): the table is one" in (
+        capsys.readouterr().err
+    )
 
 
 def test_frequencies_are_those_of_words_that_white_space_separates(run, store, capsys):
@@ -202,7 +206,7 @@ def test_runs_of_one_name_are_told_apart(run):
     ]
     rows = esnlm.score_words(table(), [two, three], **NEEDED)
     assert "surprisal_bits_esn_2" in rows[0] and "tokens" in rows[0]
-    with pytest.raises(InputError, match="^a/esn: two runs would be 'esn_1' in the table: name"):
+    with pytest.raises(InputError, match="^a/esn: two runs would have the columns of 'esn_1': "):
         esnlm.score_words(table(), [one, one], **NEEDED)
 
 
