@@ -95,11 +95,7 @@ def surprisals(
     options.check()
     convention, tokenizer = conventions.get(options.scoring), run.tokenizer
     sequences = encode(list_texts(text for text, _ in sentences), tokenizer, options.scoring)
-    streams = [
-        [number for number in document if not is_blank(sentences[number].text)]
-        for document in documents
-    ]
-    streams = [stream for stream in streams if stream]
+    streams = streams_of(sentences, documents)
 
     def predict(**arguments: Any) -> dict[int, np.ndarray]:
         compute = partial(run.token_log_probs_of, **arguments)
@@ -130,6 +126,17 @@ def surprisals(
     return rows
 
 
+def streams_of(
+    sentences: Sequence[JoinedSentence], documents: Sequence[Sequence[int]]
+) -> list[list[int]]:
+    """Returns the documents without blank sentences; documents of blank ones are left out."""
+    streams = [
+        [number for number in document if not is_blank(sentences[number].text)]
+        for document in documents
+    ]
+    return [stream for stream in streams if stream]
+
+
 def word_ends(tokenizer: Any) -> np.ndarray:
     """Returns the tokens that end the word before them, (V,) bool: white space first, or EOS."""
     tokens = (tokenizer.decode_bytes([i]) for i in range(tokenizer.vocab_size))
@@ -150,7 +157,7 @@ def _predict(
     EOS. `compute` takes windows of streams (T,) and returns values for all ids but the first.
     """
     ids = [np.concatenate([sequences[number] for number in stream]) for stream in streams]
-    windows = [_windows(len(stream), longest) for stream in ids]
+    windows = [windows_of(len(stream), longest) for stream in ids]
     values = iter(
         compute(
             [
@@ -171,7 +178,7 @@ def _predict(
     return predictions
 
 
-def _windows(length: int, longest: int | None) -> list[tuple[int, int, int]]:
+def windows_of(length: int, longest: int | None) -> list[tuple[int, int, int]]:
     """Returns the windows of a sequence: first id, end, predictions that an earlier window made."""
     if longest is None or length <= longest + 1:
         return [(0, length, 0)]
@@ -210,7 +217,7 @@ def words_before(
             ends = np.cumsum(tokens[number])
             firsts += (length + 1 + ends - tokens[number]).tolist()
             length += 1 + int(ends[-1]) + convention.eos
-        windows = np.array(_windows(length, longest))  # (windows, 3)
+        windows = np.array(windows_of(length, longest))  # (windows, 3)
         window = np.searchsorted(windows[:-1, 1], firsts, side="right")
         counts += (np.arange(len(firsts)) - np.searchsorted(firsts, windows[window, 0])).tolist()
     return counts
