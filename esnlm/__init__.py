@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # for editors and type checkers; see __getattr__
     from esnlm.api.train import prepare as prepare
     from esnlm.api.train import tokenizer as tokenizer
     from esnlm.api.train import train as train
+    from esnlm.api.word_table import score_words as score_words
     from esnlm.loaded_run import Run as Run
     from esnlm.loaded_run import load as load
     from esnlm.reservoir.functions import activation as activation
@@ -34,6 +35,7 @@ _HOMES = {
     "activation": "esnlm.reservoir.functions:activation",
     "load": "esnlm.loaded_run:load",
     "prepare": "esnlm.api.train:prepare",
+    "score_words": "esnlm.api.word_table:score_words",
     "tokenizer": "esnlm.api.train:tokenizer",
     "topology": "esnlm.reservoir.topology:topology",
     "train": "esnlm.api.train:train",

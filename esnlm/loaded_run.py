@@ -29,6 +29,7 @@ from esnlm.evaluation.conventions import (
     sum_log_probs,
 )
 from esnlm.evaluation.likelihood import Likelihood, of_model
+from esnlm.evaluation.surprisal import JoinedSentence, Options
 from esnlm.evaluation.word_states import WordStates
 from esnlm.features.batching import padded_size, read_by_tokens, round_up
 from esnlm.features.stream import SentenceFeatures
@@ -234,12 +235,26 @@ class Run:
         """
         joined = surprisal.join_sentences(sentences, separator, spaces)
         groups = _documents(len(joined), context, documents)
-        self._warn_of_carried(groups)
-        options = surprisal.Options(by, unit, punctuation, whitespace, eos, scoring)
-        rows = surprisal.surprisals(self, joined, groups, options, progress)
-        sums = [0.0] * len(joined)
+        options = Options(by, unit, punctuation, whitespace, eos, scoring)
+        return self.surprisals_of(joined, groups, options, progress)
+
+    @in_float32
+    def surprisals_of(
+        self,
+        sentences: Sequence[JoinedSentence],
+        documents: Sequence[Sequence[int]],
+        options: Options,
+        progress: ShowProgress = False,
+    ) -> list[dict]:
+        """Returns the rows of `surprisal` for sentences as texts with the spans of their words.
+
+        A document is a list of sentence numbers; the state is carried through its sentences.
+        """
+        self._warn_of_carried(documents)
+        rows = surprisal.surprisals(self, sentences, documents, options, progress)
+        sums = [0.0] * len(sentences)
         for row in rows:
-            sums[row["sentence"]] -= row[f"surprisal_{unit}"] or 0.0
+            sums[row["sentence"]] -= row[f"surprisal_{options.unit}"] or 0.0
         self._warn_of_undefined(sums)
         return rows
 
@@ -360,10 +375,14 @@ class Run:
 
     def bigram(self) -> NgramModel | None:
         """Returns the bigram model of the training corpus; None if the model was imported."""
+        return self.ngram(2)
+
+    def ngram(self, order: int) -> NgramModel | None:
+        """Returns an n-gram model of the training corpus; None if the model was imported."""
         store = self.training_store()
         if store is None:
             return None
-        return NgramModel.fit(store, self.tokenizer.vocab_size, order=2)
+        return NgramModel.fit(store, self.tokenizer.vocab_size, order)
 
     def training_store(self) -> TokenStore | None:
         """Returns the run's training store; None if the model was imported."""
@@ -439,14 +458,14 @@ class Run:
             del buffer
             yield from np.split(np.asarray(states)[:total, :width], ends)
 
-    def _warn_of_carried(self, documents: list[list[int]]) -> None:
+    def _warn_of_carried(self, documents: Sequence[Sequence[int]]) -> None:
         """Warns if a document has several sentences and the model was trained on single ones."""
         data, is_carried = self.config.data, any(len(document) > 1 for document in documents)
         if is_carried and data.has_corpus and data.document_chunk is None:
             warn_caller(
-                "context is document, but this model was trained on single sentences (data.context"
-                " sentence), so it has not learned to read on after one: choose context sentence,"
-                " or a model trained on whole documents"
+                f"context is document, but run {self.name} was trained on single sentences"
+                " (data.context sentence), so it has not learned to read on after one: choose"
+                " context sentence, or a run trained on whole documents"
             )
 
     def _check_readable(self, sequences: list[np.ndarray], reads_last: bool = False) -> None:

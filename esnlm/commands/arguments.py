@@ -162,13 +162,14 @@ def join_processes(args: argparse.Namespace, stops_together: bool) -> None:
     processes.join(args.coordinator, args.processes, args.process, args.wait, stops_together)
 
 
-def load_run(args: argparse.Namespace) -> "Run":
-    """Loads the run of --run, at --step or --untrained if the command has these options."""
+def load_run(args: argparse.Namespace, run: str | None = None) -> "Run":
+    """Loads a run, by default that of --run, at --step or --untrained if the command has these."""
     from esnlm import loaded_run
 
+    run = args.run if run is None else run
     choice = {name: value for name, value in vars(args).items() if name in ("step", "untrained")}
-    with spinner(f"loading {args.run}"):
-        return loaded_run.load(args.run, **choice)
+    with spinner(f"loading {run}"):
+        return loaded_run.load(run, **choice)
 
 
 def check_output(file: Path | None, overwrite: bool, suffixes: Sequence[str] = ()) -> None:

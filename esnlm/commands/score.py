@@ -1,23 +1,24 @@
 """Prints the log-probability of each sentence under a trained run, in nats, followed by the
 sentence.
 
-With --tokens it makes a table of the surprisal of each word or token instead (docs/surprisal.md).
+With --tokens it makes a table of the surprisal of each word or token instead, and with --word it
+adds surprisals to a table of words (docs/surprisal.md).
 """
 
 import argparse
 import dataclasses
 import json
-from collections.abc import Sequence
-from itertools import chain
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, chain
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-from esnlm.base.console import counted, info, notice
+from esnlm.base.console import info, notice, warn
 from esnlm.base.errors import InputError
 from esnlm.base.files import spell_nonfinite, write_files
 from esnlm.commands.arguments import (
     OVERWRITE,
-    RUN,
     SCORING,
     SEVERAL,
     STEP,
@@ -29,15 +30,18 @@ from esnlm.commands.arguments import (
     local_path,
 )
 
-if TYPE_CHECKING:
-    from esnlm.commands.score_input import InputText
-
 SEPARATORS = {"tsv": "\t", "csv": ","}
 DECIMALS = 6
 
 
 ARGUMENTS = [
-    RUN,
+    Argument(
+        "--run",
+        required=True,
+        **SEVERAL,
+        metavar="DIR",
+        help="the run directory, or several with --word",
+    ),
     Argument(
         "--input",
         type=Path,
@@ -51,7 +55,7 @@ ARGUMENTS = [
         "--tokens", action="store_true", help="make a table of the surprisal of each word or token"
     ),
     ArgumentGroup(
-        "with --tokens",
+        "with --tokens or --word",
         Argument(
             "--by",
             choices=("word", "token"),
@@ -75,8 +79,23 @@ ARGUMENTS = [
                 "--word",
                 metavar="NAME",
                 help="for a TSV or CSV file with one word per row, in this column: copy it and add"
-                " surprisals",
+                " surprisals and other predictors",
             ),
+        ),
+        Argument(
+            "--baselines",
+            **SEVERAL,
+            default=[],
+            metavar="MODEL",
+            help="with --word: also unigram, bigram or, for example, 5-gram, of the first run's"
+            " training text",
+        ),
+        Argument(
+            "--previous",
+            type=int,
+            default=0,
+            metavar="K",
+            help="with --word: repeat the predictors of the K words before, in the document",
         ),
         Argument(
             "--sentence",
@@ -171,10 +190,21 @@ ARGUMENTS = [
 
 
 def run(args: argparse.Namespace) -> None:
+    if args.word is not None:
+        make_word_table(args)
+        return
+    for_words = (args.sentence, args.position, args.space_after, args.baselines, args.previous)
+    if any(for_words) or args.separator is not None:
+        raise InputError(
+            "--sentence, --position, --separator, --space-after, --baselines and --previous are for"
+            " tables with one word per row: give --word"
+        )
+    if len(args.run) > 1:
+        raise InputError("several runs can score a table with one word per row only: give --word")
     if args.tokens:
         make_table(args)
-    elif args.column or args.word or args.out or args.plot or args.context != "sentence":
-        raise InputError("--column, --word, --context, --out and --plot need --tokens")
+    elif args.column or args.out or args.plot or args.context != "sentence":
+        raise InputError("--column, --context, --out and --plot need --tokens or --word")
     else:
         print_log_probs(args)
 
@@ -187,18 +217,86 @@ def print_log_probs(args: argparse.Namespace) -> None:
     sentences = read_lines(args.input)
     if not any(sentences):
         raise InputError(f"{args.input}: no sentence to score; give one per line")
-    log_probs = load_run(args).log_probs(sentences, args.scoring, progress="brief")
+    run = load_run(args, *args.run)
+    log_probs = run.log_probs(sentences, args.scoring, progress="brief")
     for sentence, log_prob in zip(sentences, log_probs, strict=True):
         value = "" if is_blank(sentence) else f"{log_prob:.6f}"
         print(f"{value}\t{sentence}")
 
 
 def make_table(args: argparse.Namespace) -> None:
-    """Prints or writes the table of surprisals. Checks all input before it scores."""
-    from esnlm.commands.score_input import read_input
+    """Prints or writes the table of the words or tokens of a text. Checks all input first."""
     from esnlm.evaluation.conventions import is_blank
     from esnlm.evaluation.surprisal import Options
-    from esnlm.reports import plots, surprisal_plot
+
+    kind = _check_outputs(args)
+    options = Options(args.by, args.unit, args.punctuation, args.whitespace, args.eos, args.scoring)
+    sentences, documents, cells = _read_sentences(args)
+    if all(map(is_blank, sentences)):
+        raise InputError(f"{args.input}: no sentence to score: the text is all white space")
+    for name in options.columns():
+        if name in cells[0]:
+            raise InputError(
+                f"{args.input}: column {name!r} would appear twice in the table: rename it"
+            )
+    if not args.quotes:
+        _check_unquoted(args.input, kind, chain(*cells, *map(dict.values, cells), sentences))
+
+    loaded = load_run(args, *args.run)
+    rows = loaded.surprisal(
+        sentences,
+        context=args.context,
+        documents=documents if args.context == "document" else None,
+        progress="brief",
+        **dataclasses.asdict(options),
+    )
+    table = [row | cells[row["sentence"]] for row in rows]
+    _write(args, kind, table, rows, f"{loaded.name}, step {loaded.step}")
+
+
+def make_word_table(args: argparse.Namespace) -> None:
+    """Prints or writes a table of words with the columns of `esnlm.score_words` added."""
+    from esnlm.api.word_table import score_words
+    from esnlm.data.tables import read_table
+
+    kind = _check_outputs(args)
+    if args.plot is not None and len(args.run) > 1:
+        raise InputError("--plot draws the surprisals of one run: give one run, or no --plot")
+    table = read_table(args.input, args.quotes, "--no-quotes")
+    if not args.quotes:
+        _check_unquoted(args.input, kind, chain(table.rows[0], *map(dict.values, table.rows)))
+    loaded = [load_run(args, run) for run in args.run]
+    rows = score_words(
+        table,
+        loaded,
+        args.word,
+        document=args.document,
+        sentence=args.sentence,
+        position=args.position,
+        baselines=args.baselines,
+        previous=args.previous,
+        context=args.context,
+        unit=args.unit,
+        whitespace=args.whitespace,
+        separator=args.separator,
+        space_after=args.space_after,
+        language=args.language,
+        scoring=args.scoring,
+        progress="brief",
+    )
+    words = []
+    if args.plot is not None:
+        surprisal = f"surprisal_{args.unit}"
+        words = [
+            {"word": row[args.word], "start": 0, "end": 1, surprisal: row[surprisal]}
+            for row in sorted(rows, key=itemgetter("sentence_number", "sentence_position"))
+        ]
+    _write(args, kind, rows, words, f"{loaded[0].name}, step {loaded[0].step}")
+
+
+def _check_outputs(args: argparse.Namespace) -> str:
+    """Returns the format of the table. Raises InputError if a file cannot be written."""
+    from esnlm.reports import plots
 
     suffix = ".tsv" if args.out is None else args.out.suffix.lower()
     kind = args.format or suffix.removeprefix(".")
@@ -206,51 +304,51 @@ def make_table(args: argparse.Namespace) -> None:
         raise InputError(f"{args.out}: end the name in .tsv, .csv or .jsonl, or give --format")
     check_output(args.out, args.overwrite)
     check_output(args.plot, args.overwrite, plots.SUFFIXES)
-    options = Options(args.by, args.unit, args.punctuation, args.whitespace, args.eos, args.scoring)
-    surprisal = f"surprisal_{args.unit}"
-    columns = options.columns()
-    if args.word is not None:  # one row per row of the input table
-        options = dataclasses.replace(options, by="word", punctuation="attached", eos=False)
-        columns = [surprisal]
-    text = read_input(args)
-    if text.rows is None and all(map(is_blank, text.sentences)):
-        raise InputError(f"{args.input}: no sentence to score: the text is all white space")
-    for name in columns:
-        if name in text.cells[0]:
-            raise InputError(
-                f"{args.input}: column {name!r} would appear twice in the table: rename it"
-            )
-    if not args.quotes and kind in SEPARATORS:
-        _check_unquoted(text, args.input, kind)
+    return kind
 
-    loaded = load_run(args)
-    rows = loaded.surprisal(
-        text.sentences,
-        context=args.context,
-        documents=text.documents if args.context == "document" else None,
-        separator=args.separator,
-        spaces=text.spaces,
-        progress="brief",
-        **dataclasses.asdict(options),
-    )
-    if text.rows is None:
-        table = [row | text.cells[row["sentence"]] for row in rows]
-    else:
-        values = {
-            row: scored[surprisal] for row, scored in zip(chain(*text.rows), rows, strict=True)
-        }
-        table = [cells | {surprisal: values[row]} for row, cells in enumerate(text.cells)]
-        if shared := sum(value is None for value in values.values()):
-            info(
-                f"{counted(shared, 'empty cell')}: the word shares a token with the one before,"
-                " which has both surprisals"
+
+def _read_sentences(args: argparse.Namespace) -> tuple[list[str], list[Any], list[dict[str, str]]]:
+    """Returns each sentence of a text or a table, its document, and the cells that rows copy."""
+    from esnlm.data.tables import read_table
+    from esnlm.data.text_files import read_lines
+    from esnlm.evaluation.surprisal import separator_of
+
+    if args.column is None:
+        lines = read_lines(args.input)
+        documents = list(accumulate(not line for line in lines))  # a blank line ends a document
+        return lines, documents, [{} for _ in lines] or [{}]
+    table = read_table(args.input, args.quotes, "--no-quotes")
+    texts = table.texts(args.column)
+    if len(texts) > 1 and separator_of(texts) and all(len(text.split()) < 2 for text in texts):
+        warn(
+            f"{table.name}: each row has one word, scored as a sentence; give --word if rows are"
+            " words of sentences"
+        )
+    cells = [{k: cell for k, cell in row.items() if k != args.column} for row in table.rows]
+    return texts, table.keys(args.document), cells
+
+
+def _check_unquoted(file: Path, kind: str, cells: Iterable[str]) -> None:
+    """Raises InputError if a cell has the table's separator, which needs quotation marks."""
+    for cell in cells:
+        if kind in SEPARATORS and SEPARATORS[kind] in cell:
+            raise InputError(
+                f"{file}: {cell!r} has the separator of {kind}, which --no-quotes cannot write:"
+                " choose another --format"
             )
-    content = table_text(table, kind, args.quotes)
-    note = None
+
+
+def _write(
+    args: argparse.Namespace, kind: str, table: list[dict], words: list[dict], run: str
+) -> None:
+    """Prints or writes a table, and plots words, rows of `Run.surprisal`."""
+    from esnlm.reports import surprisal_plot
+
+    content, note = table_text(table, kind, args.quotes), None
     contents: dict[Path, str | bytes] = {} if args.out is None else {args.out: content}
     if args.plot is not None:
-        title = f"{loaded.name}, step {loaded.step}: surprisal in {args.unit}"
-        picture, note = surprisal_plot.plot(rows, title, args.plot.suffix)
+        title = f"{run}: surprisal in {args.unit}"
+        picture, note = surprisal_plot.plot(words, title, args.plot.suffix)
         if picture is not None:
             contents[args.plot] = picture
     write_files(contents)
@@ -260,18 +358,6 @@ def make_table(args: argparse.Namespace) -> None:
         notice(note)  # also with --quiet
     if args.out is None:
         print(content, end="")
-
-
-def _check_unquoted(text: "InputText", file: Path, kind: str) -> None:
-    """Raises InputError if a cell has the table's separator, which needs quotation marks."""
-    separator = SEPARATORS[kind]
-    copied = chain.from_iterable(cells.values() for cells in text.cells)
-    for cell in chain(text.cells[0], copied, text.sentences if text.rows is None else []):
-        if separator in cell:
-            raise InputError(
-                f"{file}: {cell!r} has the separator of {kind}, which --no-quotes cannot write:"
-                " choose another --format"
-            )
 
 
 def table_text(rows: Sequence[dict], kind: str, quotes: bool = True) -> str:

@@ -17,30 +17,41 @@ from esnlm.base.errors import InputError
 from esnlm.data.text_files import RECORDS, check_is_text, kind_of, read_text
 
 SEPARATORS = {"\t": "a tab", ",": "a comma", ";": "a semicolon"}
+GIVE_TEXT = "give a text (pandas keeps words such as 'NA' with dtype=str, keep_default_na=False)"
 
 
 @dataclass(frozen=True)
 class Table:
-    """The rows of a table, all cells as text."""
+    """The rows of a table: of a file, with all cells as text, or from Python (`table_of`)."""
 
     name: str  # of the file
-    rows: list[dict[str, str]]  # at least one
-    lines: list[int]  # of the file, from 1, where each row ends
+    rows: list[dict[str, Any]]  # at least one
+    lines: list[int]  # of the file, from 1, where each row ends; none from Python
     separator: str
     raw_text: str  # of the file; "" if quotation marks are ordinary characters
     advice: str  # for messages on cells that quotation marks seem to break
 
-    def column(self, name: str) -> list[str]:
+    def where(self, row: int) -> str:
+        """Returns the place of a row, with which messages begin."""
+        return f"{self.name}:{self.lines[row]}" if self.lines else f"{self.name}, row {row}"
+
+    def column(self, name: str) -> list[Any]:
         """Returns the cells of a column. Raises InputError if it is missing."""
-        if name not in self.rows[0]:
+        if any(name not in row for row in self.rows):
+            style = f" (cells are separated by {SEPARATORS[self.separator]})" if self.lines else ""
             raise InputError(
-                f"{self.name}: no column {name!r}: choose from {', '.join(self.rows[0])}"
-                f" (cells are separated by {SEPARATORS[self.separator]})"
+                f"{self.name}: no column {name!r}: choose from"
+                f" {', '.join(map(str, self.rows[0]))}{style}"
             )
         return [row[name] for row in self.rows]
 
-    def keys(self, names: Sequence[str]) -> list[tuple[str, ...]]:
-        """Returns the cells of several columns, one tuple per row."""
+    def keys(self, names: Sequence[str]) -> list[tuple[Any, ...]]:
+        """Returns the cells of several columns, one tuple per row. Raises InputError if one has no
+        value."""
+        for name in names:
+            for row, cell in enumerate(self.column(name)):
+                if cell is None or cell != cell:  # NaN
+                    raise InputError(f"{self.where(row)}: no value in column {name!r}: give one")
         return list(zip(*map(self.column, names), strict=True)) or [()] * len(self.rows)
 
     def numbers(self, name: str) -> list[float]:
@@ -61,10 +72,12 @@ class Table:
         """
         cells = self.column(name)
         forbidden = "\t" if several_lines else "\n\r\t"
-        for line, cell in zip(self.lines, cells, strict=True):
+        for row, cell in enumerate(cells):
+            if not isinstance(cell, str):
+                raise InputError(f"{self.where(row)}: {cell!r} in column {name!r}: {GIVE_TEXT}")
             if any(character in cell for character in forbidden):
                 raise InputError(
-                    f"{self.name}:{line}: a line end or a tab in {cell[:40]!r}: {self.advice}"
+                    f"{self.where(row)}: a line end or a tab in {cell[:40]!r}: {self.advice}"
                 )
         needless = self._needless_quotes(name) if check_quotes else []
         if needless:
@@ -99,6 +112,27 @@ class Table:
             if row[name] and raw_cell == f'"{row[name]}"':
                 needless.append((line, row[name]))
         return needless if has_unquoted else []
+
+
+def table_of(rows: Any) -> Table:
+    """Returns the table of a pandas DataFrame, whose undefined cells are None, or of a list of
+    dicts."""
+    name = "the table"
+    if is_data_frame(rows):
+        if not rows.columns.is_unique:
+            raise InputError(f"{name}: two columns have the same name: rename one")
+        defined = rows.astype(object).where(rows.notna(), None)
+        rows = defined.to_dict("records")
+    if not isinstance(rows, Sequence) or not all(isinstance(row, dict) for row in rows):
+        raise InputError(f"{name} is a {type(rows).__name__}: give a DataFrame or a list of dicts")
+    if not len(rows):
+        raise InputError(f"{name} has no rows")
+    return Table(name, list(rows), [], "", "", "remove it")
+
+
+def is_data_frame(value: Any) -> bool:
+    """Returns whether a value is a pandas DataFrame, without importing pandas."""
+    return type(value).__module__.partition(".")[0] == "pandas" and hasattr(value, "columns")
 
 
 def read_table(path: Path, quotes: bool = True, quotes_option: str | None = None) -> Table:

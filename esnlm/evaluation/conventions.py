@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from esnlm.base.console import ShowProgress, counted
 from esnlm.base.errors import InputError, warn_caller
+from esnlm.data.tables import GIVE_TEXT
 from esnlm.data.text_files import INVISIBLE, code_point
 
 if TYPE_CHECKING:
@@ -99,15 +100,9 @@ def get(scoring: str) -> Convention:
     return CONVENTIONS[scoring]
 
 
-class ScorableRun(Protocol):
-    """The interface of a run for scoring."""
+class Predictor(Protocol):
+    """The interface of a model that predicts tokens."""
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def step(self) -> int: ...
-    @property
-    def directory(self) -> Path: ...
     @property
     def tokenizer(self) -> Any: ...
     @property
@@ -119,10 +114,18 @@ class ScorableRun(Protocol):
         *,
         group: "np.ndarray | None" = None,
     ) -> "list[np.ndarray]": ...
+
+
+class ScorableRun(Predictor, Protocol):
+    """The interface of a run for scoring."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def step(self) -> int: ...
+    @property
+    def directory(self) -> Path: ...
     def unigram(self) -> "NgramModel | None": ...
-
-
-GIVE_TEXT = "give a text (pandas keeps words such as 'NA' with dtype=str, keep_default_na=False)"
 
 
 def list_texts(sentences: Iterable[str]) -> list[str]:

@@ -18,10 +18,10 @@ import numpy as np
 
 from esnlm.base.console import ShowProgress, counted, info
 from esnlm.base.errors import InputError, warn_caller
+from esnlm.data.tables import GIVE_TEXT
 from esnlm.evaluation import conventions
 from esnlm.evaluation.conventions import (
-    GIVE_TEXT,
-    ScorableRun,
+    Predictor,
     encode,
     is_blank,
     list_texts,
@@ -81,7 +81,7 @@ class Options:
 
 
 def surprisals(
-    run: ScorableRun,
+    run: Predictor,
     sentences: Sequence[JoinedSentence],
     documents: Sequence[Sequence[int]],
     options: Options,
@@ -189,6 +189,38 @@ def windows_of(length: int, longest: int | None) -> list[tuple[int, int, int]]:
         (first, min(first + longest + 1, length), (longest - step) * (first > 0))
         for first in firsts
     ]
+
+
+def words_before(
+    tokens: Sequence[Sequence[int]],
+    documents: Sequence[Sequence[int]],
+    longest: int | None,
+    scoring: str,
+) -> list[int]:
+    """Returns how many words are read before each word of each document.
+
+    These are the words before it in its document, from the first token of the window that predicts
+    its first token.
+
+    Args:
+        tokens: the number of tokens of each word, for each sentence.
+        documents: lists of sentence numbers.
+        longest: the maximum number of ids that the model reads at once.
+        scoring: the convention.
+    """
+    convention = conventions.get(scoring)
+    counts: list[int] = []
+    for document in documents:
+        firsts: list[int] = []  # of each word, the place of its first token in the document
+        length = 0
+        for number in document:
+            ends = np.cumsum(tokens[number])
+            firsts += (length + 1 + ends - tokens[number]).tolist()
+            length += 1 + int(ends[-1]) + convention.eos
+        windows = np.array(windows_of(length, longest))  # (windows, 3)
+        window = np.searchsorted(windows[:-1, 1], firsts, side="right")
+        counts += (np.arange(len(firsts)) - np.searchsorted(firsts, windows[window, 0])).tolist()
+    return counts
 
 
 def _move_white_space(
@@ -339,13 +371,19 @@ def word_spans(text: str, punctuation: str = "attached") -> list[Span]:
         return regions
     spans = []
     for start, end in regions:
-        is_mark = [unicodedata.category(character)[0] in "PS" for character in text[start:end]]
-        first, last = start, end  # of the word, without the marks around it
-        if not all(is_mark):
-            first, last = start + is_mark.index(False), end - is_mark[::-1].index(False)
-        parts = (start, first), (first, last), (last, end)
+        first, last = bare_span(text[start:end])
+        parts = (start, start + first), (start + first, start + last), (start + last, end)
         spans += [part for part in parts if part[0] < part[1]]
     return spans
+
+
+def bare_span(word: str) -> Span:
+    """Returns the span of a word without the punctuation at its edges; (0, 0) if it is all
+    punctuation."""
+    is_mark = [unicodedata.category(character)[0] in "PS" for character in word]
+    if all(is_mark):
+        return 0, 0
+    return is_mark.index(False), len(word) - is_mark[::-1].index(False)
 
 
 def owners(tokens: Sequence[Span], spans: Sequence[Span]) -> list[int]:

@@ -81,25 +81,38 @@ class NgramModel:
         """Returns the model of a lower order for the same text, which shares this one's counts."""
         return NgramModel(self.log_p, self.levels[: order - 1])
 
-    def token_log_probs_of(self, sequences: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Returns ln p of each sequence's tokens but the first, (T-1,) float64, in nats."""
+    def token_log_probs_of(
+        self, sequences: Sequence[np.ndarray], group: np.ndarray | None = None
+    ) -> list[np.ndarray]:
+        """Returns ln p of each sequence's tokens but the first, (T-1,) float64, in nats.
+
+        With `group`, (V,) bool, it is ln p that the token is one of this group.
+        """
         log_probs = []
         for ids, begins in _blocks(sequences, len(self.log_p)):
-            log_probs += np.split(self.log_probs(ids, begins), np.flatnonzero(begins)[1:])
+            log_probs += np.split(self.log_probs(ids, begins, group), np.flatnonzero(begins)[1:])
         each = iter(log_probs)
         return [next(each)[1:] if len(sequence) else np.empty(0) for sequence in sequences]
 
-    def log_probs(self, ids: np.ndarray, begins: np.ndarray) -> np.ndarray:
-        """Returns ln p of tokens, (T,) float64 in nats; ignore that of each sequence's first."""
-        if not self.levels:
+    def log_probs(
+        self, ids: np.ndarray, begins: np.ndarray, group: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Returns ln p of tokens, or of a group; (T,) float64 in nats. Ignore that of each
+        sequence's first."""
+        if group is None and not self.levels:
             return self.log_p[ids]
         p, context = np.exp(self.log_p)[ids], ids  # (T,)
+        if group is not None:
+            p = np.full(len(ids), np.exp(self.log_p)[group].sum())
         for level in self.levels:
             if not len(level.codes):
                 break  # The text has no sequence of this length.
             before = _before(context, begins)
             place = _numbers(level, before, ids, len(self.log_p))
             count = np.where(place >= 0, level.counts[place], 0.0)
+            if group is not None:
+                contexts, last = np.divmod(level.codes, len(self.log_p))
+                count = np.bincount(contexts, level.counts * group[last], len(level.total))[before]
             total, types = (
                 np.where(before >= 0, column[before], 0) for column in (level.total, level.types)
             )

@@ -1,16 +1,21 @@
 """esnlm score --tokens: what it reads, prints and writes."""
 
 import csv
+import dataclasses
 import io
 import json
 import math
 
 import pytest
 
+import esnlm
 from esnlm import commands, loaded_run
-from esnlm.commands import score_input
 from esnlm.commands.score import table_text
-from esnlm.evaluation.surprisal import join
+from esnlm.data.encode import encode_sentences
+from esnlm.data.tables import read_table
+from esnlm.evaluation import words as word_rows
+from esnlm.loaded_run import Run
+from esnlm.reports import surprisal_plot
 from tests.evaluation import small_run
 
 
@@ -102,9 +107,7 @@ def test_a_table_of_words_is_written_again_with_their_surprisals(here, capsys, s
     columns = ["--word", "word", "--sentence", "sentence", "--document", "item"]
     rows = score(capsys, "--input", "words.csv", *columns, *options, "--format", "tsv")
     before = list(csv.DictReader(io.StringIO(WORDS)))
-    assert [
-        {name: row[name] for name in row if not name.startswith("surprisal")} for row in rows
-    ] == before
+    assert [{name: row[name] for name in before[0]} for row in rows] == before
     documents = [7, 7, 8] if "context" in given else None
     expected = small.surprisal(SENTENCES, **given, documents=documents, eos=False)
     assert [float(row[f"surprisal_{unit}"]) for row in rows] == surprisals(expected, unit)
@@ -119,7 +122,7 @@ TWICE = "item,zone,word\n1,1,The\n1,2,cats\n1,1,The\n1,2,cats\n"
 
 
 @pytest.mark.parametrize(
-    "table, line", [(IN_ORDER, ""), (FALLS, "1 sentence not in the order of zone"), (IN_TURNS, "")]
+    "table, line", [(IN_ORDER, ""), (FALLS, "1 document not in the order of zone"), (IN_TURNS, "")]
 )
 def test_rows_are_scored_in_the_order_of_their_positions(here, capsys, small, table, line):
     (here / "words.csv").write_text(table)
@@ -187,7 +190,7 @@ def test_chinese_words_and_an_empty_separator(here, capsys, small):
         )
     assert commands.main(["score", "--run", "small", "--tokens", *words[:4]]) == 2
     assert (
-        "Punkt finds no end of a sentence in a script without spaces: give --sentence"
+        "Punkt finds no end of a sentence in a script without spaces: name columns that"
         in capsys.readouterr().err
     )
 
@@ -205,9 +208,9 @@ def test_a_column_says_where_no_space_follows(here, capsys, small, monkeypatch, 
     words = ["The", "cat", "'s", "run", "."]
     rows = [f"1\t{word}\t{cell}\n" for word, cell in zip(words, after, strict=True)]
     (here / "words.tsv").write_text("item\tword\tmisc\n" + "".join(rows))
-    monkeypatch.setattr(score_input, "load_punkt", lambda language: language)
+    monkeypatch.setattr(word_rows, "load_punkt", lambda language: language)
     monkeypatch.setattr(
-        score_input,
+        word_rows,
         "punkt_splitter",
         lambda language: {"The cat'srun.": ["The cat'srun."]}.__getitem__,
     )
@@ -233,17 +236,17 @@ def test_what_no_quotes_writes_no_quotes_reads(here, capsys, small):
     (here / "words.tsv").write_text(table)
     columns = ["--word", "word", "--sentence", "item", "--no-quotes"]
     assert call("--input", "words.tsv", *columns, "--unit", "nats", "--out", "nats.tsv") == 0
-    header, *rows = [
-        line.rpartition("\t")[::2] for line in (here / "nats.tsv").read_text().splitlines()
-    ]
-    assert [header[0], *(cells for cells, _ in rows)] == table.splitlines()
-    nats = [float(value) for _, value in rows]
+    before, rows = (
+        read_table(here / name, quotes=False).rows for name in ("words.tsv", "nats.tsv")
+    )
+    assert [{name: row[name] for name in before[0]} for row in rows] == before
+    nats = [float(row["surprisal_nats"]) for row in rows]
     assert sum(nats) == pytest.approx(-small.log_probs(['The "cats" that"'], "no-eos")[0], abs=3e-6)
-    assert call("--input", "nats.tsv", *columns, "--out", "bits.tsv") == 0
-    bits = [
-        float(line.split("\t")[-1]) for line in (here / "bits.tsv").read_text().splitlines()[1:]
-    ]
-    assert bits == pytest.approx([value / math.log(2) for value in nats], abs=2e-6)
+    assert call("--input", "nats.tsv", *columns, "--out", "bits.tsv") == 2
+    assert (
+        "error: nats.tsv: column 'sentence_number' would appear twice in the table: rename it"
+        in capsys.readouterr().err
+    )
     assert call("--input", "words.tsv", *columns, "--out", "words.csv") == 2
     assert "words.tsv: 'a \"b\", c' has the separator of csv" in capsys.readouterr().err
 
@@ -289,29 +292,13 @@ def test_reader_and_item_together_name_a_document(here, capsys, small):
 
 def test_words_without_sentences_are_split_by_punkt(here, capsys, small, monkeypatch):
     (here / "words.csv").write_text(WORDS)
-    monkeypatch.setattr(score_input, "load_punkt", lambda language: language)
+    monkeypatch.setattr(word_rows, "load_punkt", lambda language: language)
     split = {"The cats sleep. The cat": ["The cats sleep.", "The cat"], "that run": ["that run"]}
-    monkeypatch.setattr(score_input, "punkt_splitter", lambda language: split.__getitem__)
+    monkeypatch.setattr(word_rows, "punkt_splitter", lambda language: split.__getitem__)
     rows = score(capsys, "--input", "words.csv", "--word", "word", "--document", "item")
     assert [float(row["surprisal_bits"]) for row in rows] == surprisals(
         small.surprisal(SENTENCES, eos=False)
     )
-
-
-@pytest.mark.parametrize(
-    "words, sentences, numbers",
-    [
-        (["Dr.", "Who", "runs.", "It", "barks"], ["Dr. Who runs.", "It barks"], [1, 1, 1, 2, 2]),
-        (
-            ["It ended. Then", "it began."],
-            ["It ended.", "Then it began."],
-            [1, 2],
-        ),  # a cell is whole
-    ],
-)
-def test_a_word_is_in_the_sentence_of_its_first_character(words, sentences, numbers):
-    joined = join(words, [" "] * len(words))
-    assert score_input.sentence_numbers(joined, lambda text: sentences) == numbers
 
 
 def test_blank_lines_and_columns_tell_documents_apart(here, capsys, small):
@@ -326,6 +313,54 @@ def test_blank_lines_and_columns_tell_documents_apart(here, capsys, small):
     ):
         rows = score(capsys, *words, "--context", "document")
         assert [float(row["surprisal_bits"]) for row in rows] == surprisals(expected)
+
+
+def test_several_runs_score_a_table_of_words_without_tokens(here, capsys, small, monkeypatch):
+    """The command writes what the function returns."""
+    load = lambda run, step=None: dataclasses.replace(small, directory=here / run)  # noqa: E731
+    monkeypatch.setattr(loaded_run, "load", load)
+    store = encode_sentences(["The cats sleep.", "The cat run"], small.tokenizer)
+    monkeypatch.setattr(Run, "training_store", lambda run: store)
+    (here / "words.csv").write_text(WORDS)
+    words = ["score", "--run", "a-1", "b", "--input", "words.csv", "--word", "word"]
+    words += ["--sentence", "sentence", "--document", "item", "--baselines", "unigram", "3-gram"]
+    words += ["--previous", "1"]
+    expected = esnlm.score_words(
+        list(csv.DictReader(io.StringIO(WORDS))),
+        [load("a-1"), load("b")],
+        sentence="sentence",
+        document="item",
+        baselines=["unigram", "3-gram"],
+        previous=1,
+    )
+    assert commands.main([*words, "--out", "rows.jsonl"]) == 0
+    rows = [json.loads(line) for line in (here / "rows.jsonl").read_text().splitlines()]
+    assert [list(row) for row in rows] == [list(row) for row in expected]
+    assert {"surprisal_bits_a_1", "surprisal_bits_b", "surprisal_bits_3gram"} <= set(rows[0])
+    for row, other in zip(rows, expected, strict=True):
+        assert row == pytest.approx(other, abs=1e-6)
+    assert commands.main([*words, "--out", "rows.csv"]) == 0
+    cells = list(csv.DictReader(io.StringIO((here / "rows.csv").read_text())))
+    assert cells[0]["length_previous1"] == "" and cells[1]["length_previous1"] == "3"
+    capsys.readouterr()
+    assert commands.main([*words, "--plot", "rows.png"]) == 2
+    assert capsys.readouterr().err.startswith("error: --plot draws the surprisals of one run: ")
+    assert commands.main(["score", "--run", "a", "b", "--tokens", "--input", "words.csv"]) == 2
+    assert "error: several runs can score a table with one word per row only" in (
+        capsys.readouterr().err
+    )
+
+
+def test_words_are_drawn_in_reading_order(here, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(
+        surprisal_plot, "plot", lambda rows, *_: drawn.append(rows) or (b"picture", None)
+    )
+    (here / "words.csv").write_text(FALLS)
+    columns = ["--word", "word", "--sentence", "item"]
+    assert call("--input", "words.csv", *columns, "--plot", "rows.png") == 0
+    assert [row["word"] for row in drawn[0]] == ["The", "cats", "sleep.", "The", "cat", "run"]
+    assert (here / "rows.png").read_bytes() == b"picture"
 
 
 def test_files_are_written_and_not_overwritten_unasked(here, rendered):

@@ -6,7 +6,7 @@ import gzip
 import pytest
 
 from esnlm.base.errors import InputError
-from esnlm.data.tables import read_table
+from esnlm.data.tables import read_table, table_of
 
 
 def save(folder, text, name="items.tsv"):
@@ -155,3 +155,28 @@ def test_rows_that_a_quotation_mark_joins_are_refused(tmp_path):
         '"Come here.',
         'I am late."',
     ]
+
+
+def test_a_table_from_python():
+    table = table_of([{"item": 1, "word": "The"}, {"item": 2, "word": "cat"}])
+    assert table.keys(["item"]) == [(1,), (2,)] and table.texts("word") == ["The", "cat"]
+    for rows, line in {
+        (): "the table has no rows",
+        ("The",): "the table is a tuple: give a DataFrame or a list of dicts",
+    }.items():
+        with pytest.raises(InputError, match=f"^{line}$"):
+            table_of(rows)
+    with pytest.raises(InputError, match="^the table: no column 'zone': choose from item, word$"):
+        table.column("zone")
+
+
+def test_a_data_frame_has_no_value_for_any_kind_of_missing_cell():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"word": ["The", None], "rt": [1.5, float("nan")]})
+    frame["item"] = pandas.array([1, None], dtype="Int64")
+    assert table_of(frame).rows == [
+        {"word": "The", "rt": 1.5, "item": 1},
+        {"word": None, "rt": None, "item": None},
+    ]
+    with pytest.raises(InputError, match="^the table: two columns have the same name"):
+        table_of(pandas.concat([frame, frame], axis=1))

@@ -302,7 +302,7 @@ def test_a_space_before_a_word_that_takes_none_is_warned_of(run):
 
 def test_a_context_that_the_model_was_not_trained_on_is_warned_of(run, document_run):
     with pytest.warns(
-        UserWarning, match="^context is document, but this model was trained on single sentences"
+        UserWarning, match="^context is document, but run small was trained on single sentences"
     ):
         rows = run.surprisal(["The cats", "that run"], context="document")
     assert rows == document_run.surprisal(["The cats", "that run"], context="document")

@@ -130,3 +130,19 @@ def test_an_id_outside_the_vocabulary_and_a_text_of_nothing_are_refused(corpus):
     ):
         with pytest.raises(InputError, match="^n-gram model: "):
             act()
+
+
+@pytest.mark.parametrize("order", FITS)
+def test_the_probability_of_a_group_is_the_sum_of_its_tokens(corpus, order):
+    model, group = (
+        FITS[order](corpus[:25], V),
+        np.array([True, False, False, True, True, True, False]),
+    )
+    for sentence in corpus[25:]:
+        ids = np.array([*sentence[:-1], 5, *sentence[1:]])
+        (found,) = model.token_log_probs_of([ids], group)
+        expected = [
+            sum(plain(corpus[:25], order, ids[:t].tolist(), w) for w in np.flatnonzero(group))
+            for t in range(1, len(ids))
+        ]
+        np.testing.assert_allclose(np.exp(found), expected, rtol=1e-12)

@@ -1,0 +1,344 @@
+"""Surprisals, frequencies and lengths of the words of a table, for analyses of reading times."""
+
+import math
+import re
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from esnlm import loaded_run
+from esnlm.base.console import ShowProgress, counted, info, spinner
+from esnlm.base.errors import InputError, whole_number
+from esnlm.data.tables import Table, is_data_frame, table_of
+from esnlm.data.tokenizer import Tokenizer
+from esnlm.evaluation import surprisal
+from esnlm.evaluation.surprisal import Options, join_sentences, word_spans
+from esnlm.evaluation.word_frequency import log_frequencies, word_form
+from esnlm.evaluation.words import TableWords, read_words
+from esnlm.loaded_run import Run
+from esnlm.models.ngrams import NgramModel
+
+ORDERS = {"unigram": 1, "bigram": 2}
+PLACE = ("sentence_number", "sentence_position", "first_in_sentence", "last_in_sentence")
+Names = str | Sequence[str]
+
+
+def score_words(
+    table: Any,
+    runs: Run | str | Path | Sequence[Run | str | Path],
+    word: str = "word",
+    *,
+    document: Names = (),
+    sentence: Names = (),
+    position: str | None = None,
+    baselines: Names = (),
+    previous: int = 0,
+    context: str = "sentence",
+    unit: str = "bits",
+    whitespace: str = "leading",
+    separator: str | None = None,
+    space_after: str | None = None,
+    language: str = "english",
+    scoring: str = "paper",
+    progress: ShowProgress = False,
+) -> Any:
+    """Returns a table of words, one per row, with the surprisal of each and the usual predictors.
+
+    Rows keep their order, and a DataFrame its index. docs/surprisal.md lists the columns that are
+    added; undefined values are None, in a DataFrame NaN.
+
+    Args:
+        table: a pandas DataFrame, or a list of dicts.
+        runs: runs or run directories, one or several. Frequencies and baselines are those of the
+            training text of the first.
+        word: the column of words.
+        document: columns that identify a document; by default the table is one.
+        sentence: columns that identify a sentence; by default Punkt finds the sentences.
+        position: the column of positions in a document or sentence, or "none"; by default the first
+            that exists of word_number, IA_ID, zone and position.
+        baselines: "unigram", "bigram" or an n-gram such as "5-gram".
+        previous: the number of words before, in the document, whose length, log-frequency and
+            surprisals are added to each row.
+        context: "sentence" resets the state at each sentence, "document" at each document.
+        unit: "bits" or "nats".
+        whitespace: as for `Run.surprisal`.
+        separator: the text between words; by default a space, or nothing in a script without
+            spaces.
+        space_after: the column with No, False or 0 (or SpaceAfter=No) if no space follows the word.
+        language: the language of Punkt.
+        scoring: the convention: "paper", "no-eos" or "lm-eval".
+        progress: whether to show progress on stderr.
+
+    Raises:
+        InputError: a column is missing, has a wrong value, or has the name of a column to add; or
+            the training text that a baseline needs is unknown.
+
+    Example:
+        table = esnlm.score_words(
+            pandas.read_csv("words.tsv", sep="\\t", keep_default_na=False),
+            ["runs/small", "runs/large"],
+            document="item",
+            baselines=["unigram", "bigram"],
+            previous=3,
+        )
+    """
+    cells = table if isinstance(table, Table) else table_of(table)
+    options = Options("word", unit, "attached", whitespace, False, scoring)
+    options.check()
+    if context not in ("sentence", "document"):
+        raise InputError(f"context is {context!r}: choose sentence or document")
+    if whole_number("previous", previous) < 0:
+        raise InputError(f"previous is {previous}: give a number of words")
+    orders = {
+        f"surprisal_{unit}_{name.replace('-', '')}": _order(name) for name in _list(baselines)
+    }
+    words = read_words(
+        cells, word, _list(document), _list(sentence), position, space_after, language
+    )
+    if previous and not document:
+        info(
+            "no column identifies documents (--document): the table is one, and the words before"
+            " are those before in the table, across all sentences"
+        )
+    several = [runs] if isinstance(runs, Run | str | Path) else runs
+    loaded = [run if isinstance(run, Run) else loaded_run.load(run) for run in several]
+    if not loaded:
+        raise InputError("no run to score the words with: give at least one")
+    names = _distinct_names(loaded)
+    scored = {f"surprisal_{unit}": loaded[0]}
+    if len(loaded) > 1:
+        scored = {f"surprisal_{unit}_{name}": run for name, run in zip(names, loaded, strict=True)}
+
+    # Columns are in reading order until the end.
+    text = _Text(words, context, separator, options)
+    tokens = [text.count_tokens(run.tokenizer) for run in loaded]
+    before = [text.words_before(run, counts) for run, counts in zip(loaded, tokens, strict=True)]
+    columns = text.places()
+    columns |= _of_runs("tokens", names, tokens) | _of_runs("context_words", names, before)
+    columns["context"] = [context] * len(words.words)
+    predictors = ["length", "log_frequency", *scored, *orders]
+    lagged = {
+        f"{name}_previous{k}": (name, k) for name in predictors for k in range(1, previous + 1)
+    }
+    input_columns = dict.fromkeys(chain(*cells.rows))
+    for name, count in Counter([*input_columns, *columns, *predictors, *lagged]).items():
+        if count > 1:
+            raise InputError(
+                f"{cells.name}: column {name!r} would appear twice in the table: rename it"
+            )
+
+    if shared := max(counts.count(None) for counts in tokens):
+        info(
+            f"no surprisal for {counted(shared, 'word')}: the word shares a token with the one"
+            " before, which has the surprisal of both"
+        )
+    ngrams = _fit(loaded[0], orders)
+    columns["length"] = list(map(len, text.words))
+    columns["log_frequency"] = _log_frequencies(loaded[0], text)
+    for name, run in scored.items():
+        columns[name] = text.score(run, progress)
+    for name, model in ngrams.items():
+        columns[name] = text.score(_TokenModel(loaded[0].tokenizer, model.token_log_probs_of))
+    for lag, (name, k) in lagged.items():
+        columns[lag] = text.previous(columns[name], k)
+    return _add(table, columns, text.rows)
+
+
+@dataclass(frozen=True)
+class _TokenModel:
+    """A function of token ids, such as that of an n-gram model, with the interface of a run."""
+
+    tokenizer: Tokenizer
+    compute: Callable[..., list[np.ndarray]]
+    longest: int | None = None
+
+    def token_log_probs_of(
+        self,
+        sequences: list[np.ndarray],
+        progress: ShowProgress = False,
+        *,
+        group: np.ndarray | None = None,
+    ) -> list[np.ndarray]:
+        return self.compute(sequences, group=group)
+
+
+def _one_nat(sequences: list[np.ndarray], group: np.ndarray | None) -> list[np.ndarray]:
+    """Predicts each token with a surprisal of 1 nat, so that sums count tokens."""
+    return [np.full(len(sequence) - 1, -1.0) for sequence in sequences]
+
+
+class _Text:
+    """The words of a table as a model reads them. Its lists are in reading order."""
+
+    def __init__(
+        self, table: TableWords, context: str, separator: str | None, options: Options
+    ) -> None:
+        self.sentences = table.sentences
+        self.rows = list(chain(*self.sentences))
+        self.words = [table.words[row] for row in self.rows]
+        spaces = table.spaces
+        self.joined = join_sentences(
+            [[table.words[row] for row in rows] for rows in self.sentences],
+            separator,
+            None if spaces is None else [[spaces[row] for row in rows] for rows in self.sentences],
+        )
+        numbers = iter(range(len(self.sentences)))
+        # the numbers of the sentences of each document, of each sentence, and of those that share
+        # a state
+        self.documents = [[next(numbers) for _ in sentences] for sentences in table.documents]
+        self.alone = [[number] for number in range(len(self.sentences))]
+        self.streams = self.documents if context == "document" else self.alone
+        self.options = options
+
+    def places(self) -> dict[str, list]:
+        """Returns the columns of the place of each word in its sentence."""
+        places = [
+            (number, i, i == 0, i == len(rows) - 1)
+            for number, rows in enumerate(self.sentences)
+            for i in range(len(rows))
+        ]
+        return dict(zip(PLACE, map(list, zip(*places, strict=True)), strict=True))
+
+    def count_tokens(self, tokenizer: Tokenizer) -> list[int | None]:
+        """Returns the number of tokens of each word; None if the word before has all of them."""
+        options = Options("word", "nats", "attached", "leading", False, self.options.scoring)
+        counts = self._surprisals(_TokenModel(tokenizer, _one_nat), options)
+        return [None if count is None else round(count) for count in counts]
+
+    def words_before(self, run: Run, tokens: Sequence[int | None]) -> list[int]:
+        """Returns how many words a run reads before each word."""
+        counts = iter(tokens)
+        by_sentence = [[next(counts) or 0 for _ in rows] for rows in self.sentences]
+        return surprisal.words_before(by_sentence, self.streams, run.longest, self.options.scoring)
+
+    def score(self, model: Run | _TokenModel, progress: ShowProgress = False) -> list[float | None]:
+        """Returns the surprisal of each word; None if it shares its token with the word before."""
+        if isinstance(model, _TokenModel):
+            return self._surprisals(model, self.options)
+        rows = model.surprisals_of(self.joined, self.streams, self.options, progress)
+        return [row[self.options.columns()[-1]] for row in rows]
+
+    def _surprisals(self, model: _TokenModel, options: Options) -> list[float | None]:
+        """Returns the surprisal of each word by a model that reads each sentence by itself."""
+        rows = surprisal.surprisals(model, self.joined, self.alone, options)
+        return [row[options.columns()[-1]] for row in rows]
+
+    def forms(self) -> list[str | None]:
+        """Returns the form of each word; None if white space does not separate the word."""
+        forms: list[str | None] = []
+        for text, spans in self.joined:
+            regions = word_spans(text)
+            ends = [end for _, end in regions]
+            for start, end in spans or []:
+                first, last = regions[bisect_right(ends, start)]
+                form = word_form(text[start:end])
+                is_separate = form in ("", word_form(text[first:last]))
+                forms.append(form if is_separate else None)
+        return forms
+
+    def previous(self, values: Sequence, k: int) -> list:
+        """Returns the value of the k-th word before each word of a document; None without one."""
+        shifted: list = []
+        for document in self.documents:
+            first, size = len(shifted), sum(len(self.sentences[number]) for number in document)
+            shifted += [None] * min(k, size) + list(values[first : first + max(0, size - k)])
+        return shifted
+
+
+def _list(names: Names) -> list[str]:
+    return [names] if isinstance(names, str) else list(names)
+
+
+def _order(name: str) -> int:
+    """Returns the order of an n-gram model."""
+    match = re.fullmatch(r"([1-9]\d*)-gram", name)
+    if name not in ORDERS and match is None:
+        raise InputError(f"baseline {name!r}: choose unigram, bigram or an n-gram such as 5-gram")
+    return ORDERS[name] if match is None else int(match[1])
+
+
+def _distinct_names(runs: Sequence[Run]) -> list[str]:
+    """Returns the name of each run for columns: letters, digits and _.
+
+    It has the path of the run if another run has the same name, and the step if the same run is
+    scored at several steps.
+    """
+    names = []
+    for run in runs:
+        folders = [other.directory for other in runs if other.name == run.name]
+        name = run.name if len(set(folders)) == 1 else str(run.directory)
+        name += f"_{run.step}" if folders.count(run.directory) > 1 else ""
+        names.append(re.sub(r"\W", "_", name))
+    for name, run in zip(names, runs, strict=True):
+        if names.count(name) > 1:
+            raise InputError(
+                f"{run.directory}: two runs would have the columns of {name!r}: give one of them,"
+                " or rename its directory"
+            )
+    return names
+
+
+def _of_runs(name: str, runs: Sequence[str], values: Sequence[list]) -> dict[str, list]:
+    """Returns the column of values that the runs share, or a column for each run."""
+    if all(each == values[0] for each in values):
+        return {name: values[0]}
+    return {f"{name}_{run}": each for run, each in zip(runs, values, strict=True)}
+
+
+def _log_frequencies(run: Run, text: _Text) -> list[float | None]:
+    """Returns the log-frequency of each word in the training text of a run, or None for all."""
+    forms = text.forms()
+    reason = "the run was imported, and its training text is unknown"
+    try:
+        store = run.training_store()
+    except InputError as error:
+        store, reason = None, str(error)
+    if store is None:
+        info(f"no log_frequency: {reason}")
+        return [None] * len(forms)
+    if joined := forms.count(None):
+        info(
+            f"no log_frequency for {counted(joined, 'word')}: no space separates the word from the"
+            " next or the one before"
+        )
+    with spinner("counting the words of the training text"):
+        return log_frequencies([form or "" for form in forms], store, run.tokenizer)
+
+
+def _fit(run: Run, orders: dict[str, int]) -> dict[str, NgramModel]:
+    """Returns the n-gram model of each order, fitted to the training text of a run."""
+    if not orders:
+        return {}
+    highest = max(orders.values())
+    with spinner("counting the training text for the n-gram models"):
+        model = run.unigram() if highest == 1 else run.ngram(highest)
+    if model is None:
+        raise InputError(
+            f"{run.directory}: no baselines, as the run was imported and its training text is"
+            " unknown: name another run first, or no baselines"
+        )
+    return {name: model.lower(order) for name, order in orders.items()}
+
+
+def _add(table: Any, columns: dict[str, list], rows: Sequence[int]) -> Any:
+    """Returns a table with columns added whose values belong to these rows."""
+    places = np.argsort(rows)
+    columns = {name: [values[i] for i in places] for name, values in columns.items()}
+    if is_data_frame(table):
+        defined = {
+            name: [math.nan if value is None else value for value in values]
+            for name, values in columns.items()
+        }
+        return table.assign(**defined)
+    cells = table.rows if isinstance(table, Table) else table
+    added = zip(*columns.values(), strict=True)
+    return [
+        row | dict(zip(columns, values, strict=True))
+        for row, values in zip(cells, added, strict=True)
+    ]
