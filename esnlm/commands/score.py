@@ -16,6 +16,7 @@ from esnlm.base.console import counted, info, notice
 from esnlm.base.errors import InputError
 from esnlm.base.files import spell_nonfinite, write_files
 from esnlm.commands.arguments import (
+    CACHE,
     OVERWRITE,
     RUN,
     SCORING,
@@ -122,13 +123,14 @@ ARGUMENTS = [
             default="sentence",
             help="reset the state at each sentence or document (default: sentence)",
         ),
+        CACHE,
         Argument(
             "--document",
             **SEVERAL,
             default=[],
             metavar="NAME",
-            help="columns that identify a document (default: one document; in plain text a blank"
-            " line ends it)",
+            help="columns that identify a document, for --context document or --cache (default:"
+            " one document; in plain text a blank line ends it)",
         ),
         Argument(
             "--punctuation",
@@ -173,8 +175,15 @@ ARGUMENTS = [
 def run(args: argparse.Namespace) -> None:
     if args.tokens:
         make_table(args)
-    elif args.column or args.word or args.out or args.plot or args.context != "sentence":
-        raise InputError("--column, --word, --context, --out and --plot need --tokens")
+    elif (
+        args.column
+        or args.word
+        or args.out
+        or args.plot
+        or args.cache
+        or args.context != "sentence"
+    ):
+        raise InputError("--column, --word, --context, --cache, --out and --plot need --tokens")
     else:
         print_log_probs(args)
 
@@ -227,7 +236,8 @@ def make_table(args: argparse.Namespace) -> None:
     rows = loaded.surprisal(
         text.sentences,
         context=args.context,
-        documents=text.documents if args.context == "document" else None,
+        documents=text.documents if args.cache or args.context == "document" else None,
+        cache=args.cache,
         separator=args.separator,
         spaces=text.spaces,
         progress="brief",

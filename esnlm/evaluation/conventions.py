@@ -18,6 +18,7 @@ from esnlm.data.text_files import INVISIBLE, code_point
 if TYPE_CHECKING:
     import numpy as np
 
+    from esnlm.data.store import TokenStore
     from esnlm.models.ngrams import NgramModel
 
 
@@ -119,6 +120,14 @@ class ScorableRun(Protocol):
         *,
         group: "np.ndarray | None" = None,
     ) -> "list[np.ndarray]": ...
+    def cached_log_probs(
+        self,
+        text: "TokenStore",
+        by_document: bool,
+        progress: ShowProgress = False,
+        *,
+        group: "np.ndarray | None" = None,
+    ) -> "np.ndarray": ...
     def unigram(self) -> "NgramModel | None": ...
 
 

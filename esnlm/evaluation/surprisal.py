@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from esnlm.base.console import ShowProgress, counted, info
 from esnlm.base.errors import InputError, warn_caller
+from esnlm.data.encode import Encoded, store_in_memory
 from esnlm.evaluation import conventions
 from esnlm.evaluation.conventions import (
     GIVE_TEXT,
@@ -86,11 +88,13 @@ def surprisals(
     documents: Sequence[Sequence[int]],
     options: Options,
     progress: ShowProgress = False,
+    counted: Sequence[Sequence[int]] | None = None,
 ) -> list[dict]:
     """Computes the table of surprisals; `Run.surprisal` documents its rows.
 
     A document is a list of sentence numbers; its sentences are read one after another. Blank
-    sentences are left out.
+    sentences are left out. With the documents `counted`, which are either the same or longer, a
+    cache counts their tokens.
     """
     options.check()
     convention, tokenizer = conventions.get(options.scoring), run.tokenizer
@@ -100,8 +104,12 @@ def surprisals(
         for document in documents
     ]
     streams = [stream for stream in streams if stream]
+    if not streams:
+        return []
 
     def predict(**arguments: Any) -> dict[int, np.ndarray]:
+        if counted is not None:
+            return _predict_with_cache(run, streams, sequences, counted, arguments)
         compute = partial(run.token_log_probs_of, **arguments)
         return _predict(streams, sequences, run.longest, compute)
 
@@ -169,6 +177,32 @@ def _predict(
             # without the prediction of the next sentence's BOS
             predictions[number] = part[: len(sequences[number]) - 1]
     return predictions
+
+
+def _predict_with_cache(
+    run: ScorableRun,
+    streams: list[list[int]],
+    sequences: list[np.ndarray],
+    counted: Sequence[Sequence[int]],
+    arguments: dict[str, Any],
+) -> dict[int, np.ndarray]:
+    """Returns what `_predict` does, with a cache for each of the documents `counted`."""
+    numbers = list(chain(*streams))
+    lengths = np.array([len(sequences[number]) for number in numbers])
+    document_of = {number: d for d, document in enumerate(counted) for number in document}
+    encoded = Encoded(
+        tokens=np.concatenate([sequences[number] for number in numbers]),
+        lengths=lengths,
+        words=np.zeros_like(lengths),
+        bytes=np.zeros_like(lengths),
+        documents=np.array([document_of[number] for number in numbers]),
+        empty_lines=0,
+    )
+    text = store_in_memory(Path("sentences"), run.tokenizer, encoded)
+    by_document = len(streams) < len(numbers)  # else each sentence is read alone
+    log_probs = run.cached_log_probs(text, by_document, **arguments).astype(np.float64)
+    parts = np.split(log_probs, np.cumsum(lengths[:-1] - 1))
+    return dict(zip(numbers, parts, strict=True))
 
 
 def _windows(length: int, longest: int | None) -> list[tuple[int, int, int]]:
