@@ -272,7 +272,7 @@ class Run:
             words
         """
         joined = surprisal.join_sentences(sentences, separator, spaces)
-        counted_groups = _documents(len(joined), "document", documents) if cache else None
+        cached = _documents(len(joined), "document", documents) if cache else None
         if cache and context == "sentence":
             documents = None  # they are of the counts only
         groups = _documents(len(joined), context, documents)
@@ -287,7 +287,7 @@ class Run:
                 " or a model trained on whole documents"
             )
         options = surprisal.Options(by, unit, punctuation, whitespace, eos, scoring)
-        rows = surprisal.surprisals(self, joined, groups, options, progress, counted_groups)
+        rows = surprisal.surprisals(self, joined, groups, options, progress, cached)
         sums = [0.0] * len(joined)
         for row in rows:
             sums[row["sentence"]] -= row[f"surprisal_{unit}"] or 0.0

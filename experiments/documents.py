@@ -34,7 +34,7 @@ from esnlm.data.corpus import unigram_counts
 from esnlm.data.store import StoreWriter, TokenStore, open_store
 from esnlm.evaluation import cache
 from esnlm.evaluation.cache import CountedText
-from esnlm.evaluation.scoring import Window
+from esnlm.evaluation.scoring import TextWindow
 from esnlm.evaluation.statistics import runs_by_seed, seed_interval
 from esnlm.features.documents import documents_of
 from esnlm.machine.compute import in_float32
@@ -119,7 +119,7 @@ def surprisals(run: esnlm.Run, texts: list[list[np.ndarray]]) -> tuple[np.ndarra
             buffer, by_piece = stream.read([piece[:-1] for piece in pieces])
             rows = np.concatenate(by_piece)
         numbers = np.arange(len(rows))
-        window = Window(buffer, rows, document[1:], np.zeros(len(rows), bool), numbers)
+        window = TextWindow(buffer, rows, document[1:], np.zeros(len(rows), bool), numbers)
         text = CountedText(document[1:], np.zeros_like(numbers), beginning=int(document[0]))
         unigram, precision = seen / seen.sum(), compute.precision
         nats.append(

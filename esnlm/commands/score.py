@@ -259,7 +259,8 @@ def make_table(args: argparse.Namespace) -> None:
     note = None
     contents: dict[Path, str | bytes] = {} if args.out is None else {args.out: content}
     if args.plot is not None:
-        title = f"{loaded.name}, step {loaded.step}: surprisal in {args.unit}"
+        cache = ", with the cache" if args.cache else ""
+        title = f"{loaded.name}, step {loaded.step}{cache}: surprisal in {args.unit}"
         picture, note = surprisal_plot.plot(rows, title, args.plot.suffix)
         if picture is not None:
             contents[args.plot] = picture

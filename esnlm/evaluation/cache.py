@@ -35,7 +35,7 @@ from esnlm.base.console import Progress, ShowProgress, info
 from esnlm.base.errors import InputError
 from esnlm.base.files import add_seal, remove_seal, write_file, writing
 from esnlm.data.store import TokenStore
-from esnlm.evaluation.scoring import Window, windows_of
+from esnlm.evaluation.scoring import TextWindow, windows_of
 from esnlm.features.stream import SentenceFeatures
 from esnlm.machine import xla
 from esnlm.machine.compute import ResolvedCompute
@@ -99,7 +99,7 @@ class CountedText:
         return counts
 
 
-class Part(NamedTuple):
+class Predictions(NamedTuple):
     """Predictions of a text that are made together, with E weights of the cache."""
 
     numbers: np.ndarray  # (n,), of the predictions in the order of the text
@@ -118,7 +118,7 @@ def by_weight(
     compute: ResolvedCompute,
     progress: ShowProgress,
     group: np.ndarray | None = None,
-) -> Iterator[Part]:
+) -> Iterator[Predictions]:
     """Predicts a text with the cache for each weight, one window of features at a time.
 
     Args:
@@ -132,14 +132,14 @@ def by_weight(
         numbers, precision = window.numbers, compute.precision
         values = window_log_probs(window, params, counted, unigram, weights, precision, group)
         del window
-        yield Part(numbers, counted.ranges(numbers), values)
+        yield Predictions(numbers, counted.ranges(numbers), values)
         done += len(numbers)
         if progress:
             bar.show(done, f"{text.folder}  with the cache", final=done == bar.total)
 
 
 def window_log_probs(
-    window: Window,
+    window: TextWindow,
     params: dict,
     text: CountedText,
     unigram: np.ndarray,
@@ -274,7 +274,7 @@ def read_fit(path: Path, model_sha256: str) -> CacheFit | None:
     return CacheFit(**content)
 
 
-def fit_cache(parts: Iterable[Part], **origin: Any) -> CacheFit:
+def fit_cache(parts: Iterable[Predictions], **origin: Any) -> CacheFit:
     """Chooses the weight of each range that minimises the NLL of a text, among those of GRID.
 
     Args:
@@ -303,7 +303,7 @@ def fit_cache(parts: Iterable[Part], **origin: Any) -> CacheFit:
     )
 
 
-def read_text(parts: Iterable[Part]) -> np.ndarray:
+def read_text(parts: Iterable[Predictions]) -> np.ndarray:
     """Returns the log-probabilities of a text, (P,) float32, by `by_weight` with the weights of
     the ranges."""
     numbers, log_probs = [], []

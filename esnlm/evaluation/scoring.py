@@ -32,7 +32,7 @@ from esnlm.readout import linear
 SIZES = 8
 
 
-class Window(NamedTuple):
+class TextWindow(NamedTuple):
     """Predictions of a text that are made together. Delete it before the next one is made."""
 
     buffer: jax.Array  # features in its rows
@@ -44,7 +44,7 @@ class Window(NamedTuple):
 
 def windows_of(
     stream: SentenceFeatures, text: TokenStore, tokens: int, by_document: bool
-) -> Iterator[Window]:
+) -> Iterator[TextWindow]:
     """Yields the predictions of a text; with `by_document`, the state is carried over the sentences
     of a document."""
     if not by_document:
@@ -56,7 +56,7 @@ def windows_of(
 
 def sentence_windows(
     stream: SentenceFeatures, sentences: Iterable[np.ndarray], tokens: int
-) -> Iterator[Window]:
+) -> Iterator[TextWindow]:
     """Yields the predictions of sentences, int arrays with BOS and EOS.
 
     At most `tokens` states exist at once, unless one sentence alone has more.
@@ -68,12 +68,14 @@ def sentence_windows(
         is_last = np.zeros(len(targets), bool)
         is_last[np.cumsum(list(map(len, rows))) - 1] = True
         numbers = np.arange(first, first + len(targets))
-        yield Window(buffer, np.concatenate(rows), targets, is_last, numbers)
+        yield TextWindow(buffer, np.concatenate(rows), targets, is_last, numbers)
         del buffer  # before the next one is made
         first += len(targets)
 
 
-def _document_windows(stream: DocumentFeatures, text: TokenStore, tokens: int) -> Iterator[Window]:
+def _document_windows(
+    stream: DocumentFeatures, text: TokenStore, tokens: int
+) -> Iterator[TextWindow]:
     """Yields the predictions of documents, whose state is carried over their sentences."""
     streams = whole_documents(text, max_streams=stream.slots)
     state = stream.cell.initial_state(len(streams.sizes))
@@ -83,11 +85,11 @@ def _document_windows(stream: DocumentFeatures, text: TokenStore, tokens: int) -
         if is_read.any():
             places = chunk.steps.corpus_positions[is_read].astype(np.int64)
             numbers = places + 1 - np.searchsorted(text.offsets, places, side="right")
-            yield Window(buffer, rows, chunk.targets, chunk.left[is_read] == 1, numbers)
+            yield TextWindow(buffer, rows, chunk.targets, chunk.left[is_read] == 1, numbers)
         del buffer
 
 
-def window_log_probs(window: Window, params: dict, compute: ResolvedCompute) -> np.ndarray:
+def window_log_probs(window: TextWindow, params: dict, compute: ResolvedCompute) -> np.ndarray:
     """Returns the log-probabilities of a window's predictions in nats, (P,) float32.
 
     Logits of at most compute.chunk_tokens states exist at once. `params` are the arrays of the

@@ -88,13 +88,12 @@ def surprisals(
     documents: Sequence[Sequence[int]],
     options: Options,
     progress: ShowProgress = False,
-    counted: Sequence[Sequence[int]] | None = None,
+    cached: Sequence[Sequence[int]] | None = None,
 ) -> list[dict]:
     """Computes the table of surprisals; `Run.surprisal` documents its rows.
 
     A document is a list of sentence numbers; its sentences are read one after another. Blank
-    sentences are left out. With the documents `counted`, which are either the same or longer, a
-    cache counts their tokens.
+    sentences are left out. With a cache, `cached` are the documents whose tokens it counts.
     """
     options.check()
     convention, tokenizer = conventions.get(options.scoring), run.tokenizer
@@ -108,8 +107,8 @@ def surprisals(
         return []
 
     def predict(**arguments: Any) -> dict[int, np.ndarray]:
-        if counted is not None:
-            return _predict_with_cache(run, streams, sequences, counted, arguments)
+        if cached is not None:
+            return _predict_with_cache(run, streams, sequences, cached, arguments)
         compute = partial(run.token_log_probs_of, **arguments)
         return _predict(streams, sequences, run.longest, compute)
 
@@ -183,13 +182,13 @@ def _predict_with_cache(
     run: ScorableRun,
     streams: list[list[int]],
     sequences: list[np.ndarray],
-    counted: Sequence[Sequence[int]],
+    cached: Sequence[Sequence[int]],
     arguments: dict[str, Any],
 ) -> dict[int, np.ndarray]:
-    """Returns what `_predict` does, with a cache for each of the documents `counted`."""
+    """Returns what `_predict` does, with a cache for each of the documents `cached`."""
     numbers = list(chain(*streams))
     lengths = np.array([len(sequences[number]) for number in numbers])
-    document_of = {number: d for d, document in enumerate(counted) for number in document}
+    document_of = {number: d for d, document in enumerate(cached) for number in document}
     encoded = Encoded(
         tokens=np.concatenate([sequences[number] for number in numbers]),
         lengths=lengths,

@@ -275,6 +275,20 @@ def test_a_folder_that_cannot_be_written_is_no_obstacle(trained, stores, tmp_pat
 def test_a_run_says_what_the_cache_lacks(trained, stores, tmp_path):
     elsewhere, folder = shutil.copytree(stores, tmp_path / "stores"), tmp_path / "run"
     assert small.train(folder, elsewhere, small.MODELS["esn"], epochs=1) == 0
+    lines = (stores / "dev.txt").read_text().splitlines()
+    (tmp_path / "apart.txt").write_text("\n\n".join(lines))
+    how = ["--tokenizer", stores / "train" / "tokenizer", "--sentences", "line", "--quiet"]
+    words = ["--input", tmp_path / "apart.txt", "--out", tmp_path / "apart"]
+    assert small.esnlm("prepare", *words, *how) == 0
+    for name, validation, line in (
+        ("apart", str(tmp_path / "apart"), "each document is one sentence, so the cache cannot be"),
+        ("none", "null", "has no validation text to fit the cache to: choose a run"),
+    ):
+        settings = ["--data.validation", validation]
+        other = tmp_path / f"run-{name}"
+        assert small.train(other, stores, small.MODELS["esn"], *settings, epochs=1) == 0
+        with pytest.raises(InputError, match=line):
+            esnlm.load(other).likelihood(stores / "train", cache=True)
     shutil.rmtree(elsewhere / "dev")
     run = esnlm.load(folder)
     with pytest.raises(
