@@ -23,7 +23,7 @@ from esnlm.data.sources import Part
 from esnlm.data.store import TokenStore, open_store
 from esnlm.data.tokenizer import Tokenizer, load_tokenizer
 from esnlm.evaluation import cache as caches
-from esnlm.evaluation import generation, scoring, surprisal
+from esnlm.evaluation import generation, scoring, surprisal, word_states
 from esnlm.evaluation.conventions import (
     describe_unscored,
     encode,
@@ -32,6 +32,7 @@ from esnlm.evaluation.conventions import (
     sum_log_probs,
 )
 from esnlm.evaluation.likelihood import Likelihood, of_log_probs, of_model
+from esnlm.evaluation.word_states import WordStates
 from esnlm.features.batching import padded_size, read_by_tokens, round_up
 from esnlm.features.stream import SentenceFeatures
 from esnlm.machine.compute import in_float32
@@ -276,16 +277,7 @@ class Run:
         if cache and context == "sentence":
             documents = None  # they are of the counts only
         groups = _documents(len(joined), context, documents)
-        if (
-            context == "document"
-            and self.config.data.has_corpus
-            and self.config.data.document_chunk is None
-        ):
-            warn_caller(
-                "context is document, but this model was trained on single sentences (data.context"
-                " sentence), so it has not learned to read on after one: choose context sentence,"
-                " or a model trained on whole documents"
-            )
+        self._warn_of_carried(groups)
         options = surprisal.Options(by, unit, punctuation, whitespace, eos, scoring)
         rows = surprisal.surprisals(self, joined, groups, options, progress, cached)
         sums = [0.0] * len(joined)
@@ -295,26 +287,63 @@ class Run:
         return rows
 
     @in_float32
-    def states(self, sentences: list[str]) -> list[np.ndarray]:
+    def states(
+        self, sentences: list[str], layers: str | Sequence[str] | None = None
+    ) -> list[np.ndarray]:
         """Returns the states h_1 .. h_T of each sentence: h_1 is after BOS, h_T after EOS.
 
-        They are the input features of the readout, without dropout, one float32 array (T, F) per
-        sentence; docs/states.md lists them for each family.
+        They are float32, without dropout, one array (T, F) per sentence.
+
+        Args:
+            sentences: n texts.
+            layers: as in `word_states`; None: the input features of the readout.
         """
         sequences = encode(list_texts(sentences), self.tokenizer, "paper")
-        self._check_readable(sequences, reads_last=True)  # EOS, which scoring only predicts
-        model, compute = self.config.model, self.config.compute
-        most_tokens = max(1, MAX_BYTES_AT_ONCE // (4 * model.feature_size))
-        states: list[np.ndarray] = []
-        for window in read_by_tokens(sequences, min(compute.window_tokens, most_tokens)):
-            buffer, rows = self._stream.read(window)
-            *ends, total = np.cumsum([len(each) for each in rows]).tolist()
-            # few sizes, so few compilations
-            size = min(padded_size(total), round_up(total, 1024))
-            features = np.asarray(buffer[np.pad(np.concatenate(rows), (0, size - total))])
-            parts = np.split(features[:total, : self.model.hidden_size], ends)
-            states += [part.copy() for part in parts]
-        return states
+        return [part.copy() for part in self._read_states(sequences, self._sizes_of(layers))]
+
+    @in_float32
+    def word_states(
+        self,
+        sentences: Sequence[str | Sequence[str]],
+        spaces: Sequence[Sequence[bool]] | None = None,
+        at: str = "last",
+        layers: str | Sequence[str] | None = None,
+        *,
+        context: str = "sentence",
+        documents: Sequence | None = None,
+        separator: str | None = None,
+        progress: ShowProgress = False,
+    ) -> WordStates:
+        """Returns one state per word, and a table of the words.
+
+        The tokens of a word are those that cover its characters. docs/states.md lists the columns
+        of the table, and the layers of each family.
+
+        Args:
+            sentences, spaces, context, documents, separator: as in `surprisal`.
+            at: the state after the "last" or "first" token of the word, or the "mean" of the states
+                after all of its tokens.
+            layers: a name in `self.layers`, or several, whose states stand side by side in this
+                order; None: "features".
+            progress: whether to show progress on stderr.
+
+        Example:
+            words = run.word_states([["The", "cats", "sleep"]])
+            words.states                        # (3, F)
+            pandas.DataFrame(words.rows)        # the table, one row for each of them
+        """
+        sizes = self._sizes_of(layers)
+        joined = surprisal.join_sentences(sentences, separator, spaces)
+        groups = _documents(len(joined), context, documents)
+        self._warn_of_carried(groups)
+        words = word_states.find_words(self, joined, groups, at)
+        states = self._read_states(words.pieces, sizes)
+        return word_states.collect(words, states, sum(sizes.values()), progress)
+
+    @property
+    def layers(self) -> dict[str, int]:
+        """The layers whose states `word_states` returns, by name, with their widths."""
+        return self.model.layer_sizes
 
     @in_float32
     def generate(
@@ -489,6 +518,42 @@ class Run:
         # `_ready` is one copy, on one device.
         model = self._ready if self._placement is None else self.model
         return model.readout_arrays(self.model.params)
+
+    def _sizes_of(self, layers: str | Sequence[str] | None) -> dict[str, int]:
+        """Returns the widths of layers by name. Raises InputError if a name is unknown."""
+        names = [layers] if isinstance(layers, str) else layers
+        names = ["features"] if names is None else list(names)
+        if not names or len(set(names)) < len(names) or not set(names) <= set(self.layers):
+            raise InputError(f"layers is {layers!r}: choose from {', '.join(self.layers)}")
+        return {name: self.layers[name] for name in names}
+
+    def _read_states(
+        self, sequences: list[np.ndarray], sizes: dict[str, int]
+    ) -> Iterator[np.ndarray]:
+        """Yields the states of layers after each id of each sequence, (T, F) float32."""
+        self._check_readable(sequences, reads_last=True)  # the last id, which scoring only predicts
+        compute, stream, width = self.config.compute, self._stream, sum(sizes.values())
+        if list(sizes) != ["features"]:
+            stream = self._ready.layer_stream(tuple(sizes), compute, self._placement)
+        most_tokens = MAX_BYTES_AT_ONCE // (4 * max(width, self.config.model.feature_size))
+        for window in read_by_tokens(sequences, max(1, min(compute.window_tokens, most_tokens))):
+            buffer, rows = stream.read(window)
+            *ends, total = np.cumsum([len(each) for each in rows]).tolist()
+            # few sizes, so few compilations
+            size = min(padded_size(total), round_up(total, 1024))
+            states = buffer[np.pad(np.concatenate(rows), (0, size - total))]
+            del buffer
+            yield from np.split(np.asarray(states)[:total, :width], ends)
+
+    def _warn_of_carried(self, documents: list[list[int]]) -> None:
+        """Warns if a document has several sentences and the model was trained on single ones."""
+        data, is_carried = self.config.data, any(len(document) > 1 for document in documents)
+        if is_carried and data.has_corpus and data.document_chunk is None:
+            warn_caller(
+                "context is document, but this model was trained on single sentences (data.context"
+                " sentence), so it has not learned to read on after one: choose context sentence,"
+                " or a model trained on whole documents"
+            )
 
     def _check_readable(self, sequences: list[np.ndarray], reads_last: bool = False) -> None:
         """Raises InputError if a sequence has ids outside the vocabulary or is too long."""

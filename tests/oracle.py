@@ -106,17 +106,22 @@ def dropped_states(w_rec, w_in, leak, sentence, keep, f=np.tanh):
 
 def lstm_states(embedding, w_ih, w_hh, b_ih, b_hh, sentence):
     """h_1 .. h_T, (T, H), of the LSTM in torch.nn.LSTM's documentation, h_0 = c_0 = 0."""
+    return lstm_layers(embedding, w_ih, w_hh, b_ih, b_hh, sentence)["h"]
+
+
+def lstm_layers(embedding, w_ih, w_hh, b_ih, b_hh, sentence):
+    """The same, with c_1 .. c_T: {"h", "c"}."""
     embedding, w_ih, w_hh, b_ih, b_hh = (
         np.asarray(array, np.float64) for array in (embedding, w_ih, w_hh, b_ih, b_hh)
     )
-    h, c, found = np.zeros(w_hh.shape[1]), np.zeros(w_hh.shape[1]), []
+    h, c, hs, cs = np.zeros(w_hh.shape[1]), np.zeros(w_hh.shape[1]), [], []
     for token in sentence:
         i, f, g, o = (w_ih @ embedding[token] + b_ih + w_hh @ h + b_hh).reshape(4, -1)
         i, f, o = (1 / (1 + np.exp(-gate)) for gate in (i, f, o))
         c = f * c + i * np.tanh(g)
         h = o * np.tanh(c)
-        found.append(h)
-    return np.array(found)
+        hs.append(h), cs.append(c)
+    return {"h": np.array(hs), "c": np.array(cs)}
 
 
 def driven_states(w_rec, leak, drive, rule="leaky_output", f=np.tanh, diffusion=0.0, start=0.0):

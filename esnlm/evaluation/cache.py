@@ -35,7 +35,7 @@ from esnlm.base.console import Progress, ShowProgress, info
 from esnlm.base.errors import InputError
 from esnlm.base.files import add_seal, remove_seal, write_file, writing
 from esnlm.data.store import TokenStore
-from esnlm.evaluation.scoring import TextWindow, windows_of
+from esnlm.evaluation.scoring import TextWindow, text_windows
 from esnlm.features.stream import SentenceFeatures
 from esnlm.machine import xla
 from esnlm.machine.compute import ResolvedCompute
@@ -128,7 +128,7 @@ def by_weight(
     """
     counted = CountedText.of(text, tokenizer)
     bar, done = Progress(len(counted.tokens), brief=progress == "brief"), 0
-    for window in windows_of(stream, text, compute.window_tokens, by_document):
+    for window in text_windows(stream, text, compute.window_tokens, by_document):
         numbers, precision = window.numbers, compute.precision
         values = window_log_probs(window, params, counted, unigram, weights, precision, group)
         del window

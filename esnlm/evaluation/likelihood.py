@@ -80,7 +80,7 @@ def of_model(
         by_document: carry the state over the sentences of a document.
     """
     nats, eos_nats, tokens = 0.0, 0.0, 0
-    for window in scoring.windows_of(stream, text, compute.window_tokens, by_document):
+    for window in scoring.text_windows(stream, text, compute.window_tokens, by_document):
         log_probs = scoring.window_log_probs(window, readout, compute)
         nats -= float(log_probs.sum(dtype=np.float64))
         eos_nats -= float(log_probs[window.is_last].sum(dtype=np.float64))

@@ -42,7 +42,7 @@ class TextWindow(NamedTuple):
     numbers: np.ndarray  # (P,), of the predictions, counted from 0 in the order of the text
 
 
-def windows_of(
+def text_windows(
     stream: SentenceFeatures, text: TokenStore, tokens: int, by_document: bool
 ) -> Iterator[TextWindow]:
     """Yields the predictions of a text; with `by_document`, the state is carried over the sentences

@@ -98,11 +98,7 @@ def surprisals(
     options.check()
     convention, tokenizer = conventions.get(options.scoring), run.tokenizer
     sequences = encode(list_texts(text for text, _ in sentences), tokenizer, options.scoring)
-    streams = [
-        [number for number in document if not is_blank(sentences[number].text)]
-        for document in documents
-    ]
-    streams = [stream for stream in streams if stream]
+    streams = streams_of(sentences, documents)
     if not streams:
         return []
 
@@ -137,6 +133,17 @@ def surprisals(
     return rows
 
 
+def streams_of(
+    sentences: Sequence[JoinedSentence], documents: Sequence[Sequence[int]]
+) -> list[list[int]]:
+    """Returns the documents without blank sentences; documents of blank ones are left out."""
+    streams = [
+        [number for number in document if not is_blank(sentences[number].text)]
+        for document in documents
+    ]
+    return [stream for stream in streams if stream]
+
+
 def word_ends(tokenizer: Any) -> np.ndarray:
     """Returns the tokens that end the word before them, (V,) bool: white space first, or EOS."""
     tokens = (tokenizer.decode_bytes([i]) for i in range(tokenizer.vocab_size))
@@ -157,7 +164,7 @@ def _predict(
     EOS. `compute` takes windows of streams (T,) and returns values for all ids but the first.
     """
     ids = [np.concatenate([sequences[number] for number in stream]) for stream in streams]
-    windows = [_windows(len(stream), longest) for stream in ids]
+    windows = [windows_of(len(stream), longest) for stream in ids]
     values = iter(
         compute(
             [
@@ -204,7 +211,7 @@ def _predict_with_cache(
     return dict(zip(numbers, parts, strict=True))
 
 
-def _windows(length: int, longest: int | None) -> list[tuple[int, int, int]]:
+def windows_of(length: int, longest: int | None) -> list[tuple[int, int, int]]:
     """Returns the windows of a sequence: first id, end, predictions that an earlier window made."""
     if longest is None or length <= longest + 1:
         return [(0, length, 0)]

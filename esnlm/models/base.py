@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Self, cast
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import nnx, traverse_util
 
@@ -214,6 +215,21 @@ class LanguageModel(nnx.Module):
         """Returns the arrays that readout/linear.py takes, from trained arrays like `params`."""
         return params["readout"] | self.frozen_readout_arrays
 
+    @property
+    def layer_sizes(self) -> dict[str, int]:
+        """The layers that `layer_stream` reads, by name, with the widths of their states.
+
+        "features" are those that the readout reads, without token ids. A family with more layers
+        overrides both members; a RecurrentModel overrides `layer` instead of `layer_stream`.
+        """
+        return {"features": self.hidden_size}
+
+    def layer_stream(
+        self, names: tuple[str, ...], compute: ResolvedCompute, placement: Placement | None = None
+    ) -> SentenceFeatures:
+        """Returns a reader like `stream` of the states of layers, side by side in this order."""
+        return self.stream(compute, placement)
+
     def reader(self, slots: int, length: int) -> Callable[[np.ndarray], jax.Array]:
         """Returns a function from tokens (B,) to features (B, F), for up to `length` calls."""
         state = self.initial_state(slots, length)
@@ -303,6 +319,17 @@ class RecurrentModel(LanguageModel):
         stream, trunk = self.frozen_stream(compute, placement), self.trunk
         return stream if trunk is None else TrunkStream(stream, trunk, self.params)
 
+    def layer(self, name: str, state: Any) -> jax.Array:
+        """Returns the states of a layer of `layer_sizes` after the last token, (size, B)."""
+        return self.output(state)[: self.hidden_size]
+
+    def layer_stream(
+        self, names: tuple[str, ...], compute: ResolvedCompute, placement: Placement | None = None
+    ) -> SentenceFeatures:
+        # the methods of a Cell that it lacks are for dropout and gradients
+        cell = cast(Cell, LayerCell(self, names))
+        return FeatureStream(cell, compute.batch_slots, compute.window_tokens, placement=placement)
+
     def frozen_stream(
         self, compute: ResolvedCompute, placement: Placement | None = None
     ) -> FeatureStream:
@@ -313,6 +340,23 @@ class RecurrentModel(LanguageModel):
         return FeatureStream(
             self.cell, compute.batch_slots, compute.window_tokens, self.config.dropout, placement
         )
+
+
+class LayerCell(nnx.Module):
+    """A model as a cell whose output is the states of some layers, side by side."""
+
+    def __init__(self, model: RecurrentModel, names: tuple[str, ...]) -> None:
+        self.model, self.names = model, names
+        self.output_size = sum(model.layer_sizes[name] for name in names)
+
+    def initial_state(self, slots: int) -> State:
+        return self.model.initial_state(slots)
+
+    def step(self, state: State, tokens: jax.Array) -> State:
+        return self.model.step(state, tokens)
+
+    def output(self, state: State) -> jax.Array:
+        return jnp.concatenate([self.model.layer(name, state) for name in self.names])
 
 
 def merge(graphdef: nnx.GraphDef, params: dict, frozen: nnx.State) -> Any:

@@ -257,6 +257,16 @@ class DeepReadout(RecurrentModel):
         return self.config.readout.rank
 
     @property
+    def layer_sizes(self) -> dict[str, int]:
+        rank = self.config.readout.rank
+        return {"features": rank, "z": rank, "frozen": frozen_size(self.config)}
+
+    def layer(self, name: str, state: State) -> jax.Array:
+        if name != "frozen":
+            return super().layer(name, state)
+        return self.frozen.output(state)[: frozen_size(self.config)]
+
+    @property
     def frozen_readout_arrays(self) -> dict:
         return {} if self.counted is None else {"prior": self.counted.prior()}
 

@@ -7,12 +7,15 @@ ESN+i of Ueda et al. 2025b. In a stack of layers only W_in of the first layer is
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from esnlm.base.rng import Stream, generator
 from esnlm.base.settings import Rate, settings
 from esnlm.data.store import TokenStore
 from esnlm.machine.compute import Recurrence, ResolvedCompute, SparseMatrix
+from esnlm.machine.matmul import matmul
 from esnlm.models.base import READOUT_ARRAYS, Counts, ModelConfig, RecurrentModel
 from esnlm.readout import linear
 from esnlm.readout.linear import FullRankReadout, LowRankReadout, ReadoutConfig
@@ -215,12 +218,39 @@ class EchoState(RecurrentModel):
         )
         return ready
 
+    @property
+    def layer_sizes(self) -> dict[str, int]:
+        sizes = super().layer_sizes | reservoir_layers(self.reservoir)
+        rank = self.config.readout.rank
+        return sizes if rank is None else sizes | {"z": rank}
+
+    def layer(self, name: str, state: Any) -> jax.Array:
+        h = reservoir_layer(self.reservoir, name, state)
+        if name != "z":
+            return h
+        assert isinstance(self.readout, LowRankReadout)
+        return matmul(self.readout.b[...], h, (1, 0), self.precision)
+
     def counts(self) -> Counts:
         config, vocab_size = self.config, self.reservoir.vocab_size
         in_readout = linear.count(config.readout, config.feature_size, vocab_size)
         trainable = in_readout + (self.reservoir.layers[0].nonzeros[1] if config.train_input else 0)
         total = in_readout + reservoir_nonzeros(self.reservoir)
         return Counts(trainable, total, config.expected_counts(vocab_size).entries)
+
+
+def reservoir_layers(reservoir: ReservoirLayer | Stack) -> dict[str, int]:
+    """Returns the sizes of a reservoir ("reservoir") and of each layer ("layer0", ...)."""
+    layers = {f"layer{i}": layer.output_size for i, layer in enumerate(reservoir.layers)}
+    return {"reservoir": sum(layers.values())} | layers
+
+
+def reservoir_layer(reservoir: ReservoirLayer | Stack, name: str, state: Any) -> jax.Array:
+    """Returns the outputs of one layer (N, B), by its name; by any other name all, (L N, B)."""
+    outputs = reservoir.output(state)
+    if not name.startswith("layer"):
+        return outputs
+    return jnp.split(outputs, len(reservoir.layers))[int(name.removeprefix("layer"))]
 
 
 def reservoir_nonzeros(reservoir: ReservoirLayer | Stack) -> int:

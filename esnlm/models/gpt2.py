@@ -169,6 +169,16 @@ class GPT2(LanguageModel):
                 sentence or padding.
             keys: dropout keys, one per token (B, T); None: no dropout.
         """
+        return self._run_layers(tokens, positions, keys)[0]
+
+    def _run_layers(
+        self,
+        tokens: jax.Array,
+        positions: jax.Array,
+        keys: jax.Array | None = None,
+        with_layers: bool = False,
+    ) -> tuple[jax.Array, jax.Array | None]:
+        """Returns `hidden_states` and, `with_layers`, each layer's output (layers, B, T, width)."""
         config, length = self.config, tokens.shape[1]
         keys = keys if config.dropout else None
 
@@ -177,7 +187,9 @@ class GPT2(LanguageModel):
         # (B, T, T): query, key
         visible = (sentence[:, :, None] == sentence[:, None, :]) & (column[:, None] >= column)
 
-        def layer(x: jax.Array, inputs: tuple[dict, jax.Array]) -> tuple[jax.Array, None]:
+        def layer(
+            x: jax.Array, inputs: tuple[dict, jax.Array]
+        ) -> tuple[jax.Array, jax.Array | None]:
             p, number = inputs
             site = LAYER_SITES * number
             query, key, value = self._queries_keys_values(x, p)  # (B, T, heads, E)
@@ -185,10 +197,11 @@ class GPT2(LanguageModel):
             y = _attention(
                 query, key, value, visible, positions, drop_keys, config.dropout, self.precision
             )
-            return self._after_attention(x, y, p, keys, site), None
+            x = self._after_attention(x, y, p, keys, site)
+            return x, x if with_layers else None
 
-        x, _ = lax.scan(layer, x, (arrays_by_name(self.h), jnp.arange(config.layers)))
-        return _layer_norm(x, arrays_by_name(self.ln_f), config.layer_norm_epsilon)
+        x, outputs = lax.scan(layer, x, (arrays_by_name(self.h), jnp.arange(config.layers)))
+        return _layer_norm(x, arrays_by_name(self.ln_f), config.layer_norm_epsilon), outputs
 
     def initial_state(self, slots: int, length: int | None = None) -> Cache:
         config = self.config
@@ -232,6 +245,18 @@ class GPT2(LanguageModel):
         model = self if placement is None else placement.replicate(self)
         return BatchStream(partial(_evaluate, model), compute.batch_slots, placement)
 
+    @property
+    def layer_sizes(self) -> dict[str, int]:
+        layers = (f"layer{i}" for i in range(self.config.layers))
+        return dict.fromkeys(("features", "embedding", *layers), self.config.width)
+
+    def layer_stream(
+        self, names: tuple[str, ...], compute: ResolvedCompute, placement: Placement | None = None
+    ) -> BatchStream:
+        model = self if placement is None else placement.replicate(self)
+        read = partial(_evaluate_layers, model, names)
+        return BatchStream(read, compute.batch_slots, placement)
+
     def readout_arrays(self, params: dict) -> dict:
         """Returns {"w"} (V, width), the embedding, as a full-rank readout without a bias."""
         return {"w": params["wte"]["weight"]}
@@ -269,6 +294,18 @@ class GPT2(LanguageModel):
 @jax.jit
 def _evaluate(model: GPT2, batch: PackedSteps) -> jax.Array:
     return model(batch)
+
+
+@partial(jax.jit, static_argnums=1)
+def _evaluate_layers(model: GPT2, names: tuple[str, ...], batch: PackedSteps) -> jax.Array:
+    """Returns the states of layers side by side, (T * B, F)."""
+    tokens, positions = batch.tokens.T, batch.positions.T
+    features, outputs = model._run_layers(tokens, positions, with_layers=True)
+    assert outputs is not None
+    states = {f"layer{i}": output for i, output in enumerate(outputs)}
+    states |= {"features": features, "embedding": model._embed(tokens, positions)}
+    chosen = jnp.concatenate([states[name] for name in names], axis=2)  # (B, T, F)
+    return chosen.swapaxes(0, 1).reshape(-1, chosen.shape[2])
 
 
 # The backward pass recomputes the attention weights (B, heads, T, T): kept for all layers, they

@@ -34,7 +34,13 @@ from esnlm.data.store import TokenStore
 from esnlm.machine.compute import Recurrence, ResolvedCompute
 from esnlm.machine.matmul import matmul
 from esnlm.models.base import Counts, ModelConfig, RecurrentModel
-from esnlm.models.echo_state import EchoStateConfig, Reservoirs, reservoir_nonzeros
+from esnlm.models.echo_state import (
+    EchoStateConfig,
+    Reservoirs,
+    reservoir_layer,
+    reservoir_layers,
+    reservoir_nonzeros,
+)
 from esnlm.readout.linear import LowRankReadout, ReadoutConfig, uniform
 from esnlm.reservoir import sparse
 from esnlm.reservoir.arrays import Frozen, FrozenMatrix, Matrix, matrix_from_arrays
@@ -189,6 +195,15 @@ class Jaeger(RecurrentModel):
 
     def output(self, state: State) -> jax.Array:
         return state[1]
+
+    @property
+    def layer_sizes(self) -> dict[str, int]:
+        rank = self.config.rank
+        return {"features": rank, "z": rank} | reservoir_layers(self.reservoir)
+
+    def layer(self, name: str, state: State) -> jax.Array:
+        reservoir, z, _ = state
+        return z if name in ("features", "z") else reservoir_layer(self.reservoir, name, reservoir)
 
     def for_device(self, compute: ResolvedCompute) -> "Jaeger":
         """Returns the model with its kernels' operands; frozen arrays compute in float32."""

@@ -141,6 +141,14 @@ class Lstm(RecurrentModel):
     def output(self, state: LstmState) -> jax.Array:
         return state[0]
 
+    @property
+    def layer_sizes(self) -> dict[str, int]:
+        return dict.fromkeys(("features", "h", "c"), self.config.width)
+
+    def layer(self, name: str, state: Any) -> jax.Array:
+        h, c = state
+        return c if name == "c" else h
+
     def readout_arrays(self, params: dict) -> dict:
         return params["readout"] | ({"w": params["embedding"]} if self.config.tied else {})
 
@@ -183,6 +191,9 @@ class LstmWithNgrams(Lstm):
     def output(self, state: Any) -> jax.Array:
         (h, _), history = state
         return h + self.ngrams(ids_of(history.T), self.precision).T
+
+    def layer(self, name: str, state: Any) -> jax.Array:
+        return self.output(state) if name == "features" else super().layer(name, state[0])
 
 
 def embedding_scale(config: LstmConfig) -> float:

@@ -206,6 +206,10 @@ def test_the_family_scores_and_generates_as_its_equations_say(trained):
     ]
     expected = [log_prob_by_hand(run, each) for each in ids]
     np.testing.assert_allclose(run.log_probs(SENTENCES), expected, rtol=1e-5)
+    assert run.layers == {"features": run.config.model.feature_size}
+    features = features_by_hand(run.arrays()["averages.codes"], run.config.model.decays, ids[0])
+    words = run.word_states(SENTENCES[:1])  # one token each; the last has a full stop, too
+    np.testing.assert_allclose(words.states[:-1], features[1:-3], atol=1e-6)
     (greedy,) = run.generate(temperature=0, length=6)
     chosen, arrays = [run.tokenizer.bos], run.arrays()
     while len(chosen) < 7 and run.tokenizer.eos not in chosen[1:]:

@@ -151,6 +151,15 @@ def test_the_commands_of_a_page_run(page, request, tmp_path, monkeypatch):
     run_commands(page)
 
 
+@pytest.mark.nightly
+def test_the_code_of_the_page_about_states_runs(world, monkeypatch):
+    monkeypatch.chdir(world)
+    names = {}
+    for block in re.findall(r"^```python\n(.*?)^```$", NAMES["states"].read_text(), re.M | re.S):
+        exec(compile(block, "docs/states.md", "exec"), names)
+    assert len(names["words"].rows) == 5
+
+
 def run_commands(page: str) -> None:
     """Runs the commands in the indented blocks of a page."""
     text = NAMES[page].read_text()

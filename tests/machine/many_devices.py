@@ -124,6 +124,7 @@ def scores(run: Path, mesh: dict[str, int]) -> list[np.ndarray]:
         np.concatenate(loaded.token_log_probs_of(ids, group=group)),
         np.array(loaded.likelihood(sentences).nll),
         np.concatenate(loaded.states(sentences[:2])),
+        loaded.word_states(sentences, layers=list(loaded.layers)[::-1]).states,
     ]
 
 

@@ -1,8 +1,10 @@
-"""Runs a cell token by token, as a test of its equations needs it."""
+"""Runs a cell token by token, as a test of its equations needs it, and reads a model's layers."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from esnlm.machine.compute import ComputeConfig
 
 
 def features(cell, sentence):
@@ -35,3 +37,16 @@ def _read(read, state, steps):
         state, output = read(state, jnp.array(tokens, jnp.int32))
         found.append(np.asarray(output))
     return np.array(found)
+
+
+def layers_of(model, sentences):
+    """All layers of a model after each token of each sentence: dicts of (T, size), read side by
+    side in the reverse of their order."""
+    compute = ComputeConfig(kernel="csr", batch_slots=16, window_tokens=64)
+    sizes = dict(reversed(model.layer_sizes.items()))
+    stream = model.for_device(compute).layer_stream(tuple(sizes), compute)
+    buffer, rows = stream.read(sentences)
+    assert buffer.shape[1] == sum(sizes.values())
+    ends = np.cumsum(list(sizes.values()))[:-1]
+    parts = [np.split(np.asarray(buffer)[row], ends, axis=1) for row in rows]
+    return [dict(zip(sizes, part, strict=True)) for part in parts]

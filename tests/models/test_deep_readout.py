@@ -21,6 +21,7 @@ from esnlm.reservoir.arrays import as_scipy
 from esnlm.reservoir.weights import ContinuousTime, ReservoirConfig
 from esnlm.training import batches, inputs, update
 from tests import deep_oracle, oracle
+from tests.models.running import layers_of
 from tests.models.update_gradient import features_of
 
 V = 30
@@ -273,3 +274,14 @@ def assert_the_counts_are_those_of_the_arrays(model, frozen):
         if "indices" not in str(path)
     ]
     assert model.counts().total - trained == sum(of_frozen)
+
+
+def test_the_layers_are_z_and_the_frozen_states():
+    model, frozen = model_of(ALL)
+    params = deep_oracle.float64(model.params)
+    assert model.layer_sizes == {"features": 14, "z": 14, "frozen": 48}
+    for sentence, found in zip(sentences(), layers_of(model, sentences()), strict=True):
+        z = expected_z(params, frozen, sentence, ALL)
+        np.testing.assert_allclose(found["features"], z, atol=TOLERANCE)
+        np.testing.assert_array_equal(found["z"], found["features"])
+        np.testing.assert_allclose(found["frozen"], expected_h(frozen, sentence), atol=TOLERANCE)

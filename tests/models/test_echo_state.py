@@ -8,6 +8,8 @@ from esnlm.models.echo_state import EchoStateConfig
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.topology import Ring
 from esnlm.reservoir.weights import ReservoirConfig
+from tests import oracle
+from tests.models.running import layers_of
 
 TABLE_4 = {
     -12: 28,
@@ -86,3 +88,35 @@ def test_embeddings_and_layers_are_counted(settings):
     stored = sum(array.nbytes for array in jax.tree.leaves(arrays))
     assert abs(config.frozen_bytes(500) - stored) < 5 * 12 * np.sqrt(stored / 12)
     assert len(record["radius_before_scaling"]) == layers
+
+
+@pytest.mark.parametrize(
+    "settings, rank",
+    [({}, 8), ({"layers": 3}, 8), ({"layers": 2, "update_rule": "leaky_membrane"}, None)],
+    ids=str,
+)
+def test_the_layers_are_those_of_the_reservoir_and_z(settings, rank):
+    size, vocab_size, length = 40, 20, 12
+    reservoir = ReservoirConfig(**{"state_size": size, "mean_degree": 6} | settings)
+    config = EchoStateConfig(reservoir=reservoir, readout=ReadoutConfig(rank))
+    model = config.initialize(vocab_size, 0, config.initialize_frozen(vocab_size, seed=0)[0])
+    count = settings.get("layers", 1)
+    names = ["features", "reservoir", *(f"layer{i}" for i in range(count))]
+    assert list(model.layer_sizes) == names + ["z"] * (rank is not None)
+
+    rng = np.random.default_rng(0)
+    sentences = [rng.integers(0, vocab_size, n).astype(np.int32) for n in (length, 1, 7)]
+    matrices = [oracle.matrices(layer) for layer in model.reservoir.layers]
+    # A step sums some tens of terms of order 1 or less, twice in a layer, and leaks forget errors.
+    tolerance = length * count * 2 * np.sqrt(size) * float(np.finfo(np.float32).eps)
+    for sentence, found in zip(sentences, layers_of(model, sentences), strict=True):
+        h = oracle.stacked_states(
+            matrices, np.eye(vocab_size)[sentence], reservoir.update_rule, np.tanh
+        )
+        expected = {"features": h, "reservoir": h}
+        expected |= {f"layer{i}": part for i, part in enumerate(np.split(h, count, axis=1))}
+        if rank is not None:
+            expected["z"] = h @ np.asarray(model.readout.b[...], np.float64).T
+        assert {name: states.shape[1] for name, states in expected.items()} == model.layer_sizes
+        for name, states in expected.items():
+            np.testing.assert_allclose(found[name], states, atol=tolerance, err_msg=name)

@@ -14,6 +14,7 @@ from esnlm.features import dropout as dropouts
 from esnlm.models import gpt2
 from esnlm.models.gpt2 import GPT2, GPT2Config
 from tests import oracle
+from tests.models.running import layers_of
 
 CONFIG = GPT2Config(layers=2, heads=4, width=24, positions=16, dropout=0.2)
 V = 50
@@ -102,9 +103,15 @@ def no_dropout(site, x):
 
 def oracle_features(params, sentence, drop=no_dropout):
     """(T, width), for one sentence."""
+    return oracle_layers(params, sentence, drop)["features"]
+
+
+def oracle_layers(params, sentence, drop=no_dropout):
+    """All layers by name, (T, width) each, for one sentence."""
     params = jax.tree.map(lambda array: np.asarray(array, np.float64), params)
     count = len(sentence)
     x = drop(0, params["wte"]["weight"][sentence] + params["wpe"]["weight"][:count])
+    layers = {"embedding": x}
     for layer in range(CONFIG.layers):
         p = jax.tree.map(itemgetter(layer), params["h"])
         query, key, value = np.split(affine(norm(x, p["ln_1"]), p["attn"]["c_attn"]), 3, axis=1)
@@ -123,7 +130,8 @@ def oracle_features(params, sentence, drop=no_dropout):
         y = affine(norm(x, p["ln_2"]), p["mlp"]["c_fc"])
         y = 0.5 * y * (1 + np.tanh(np.sqrt(2 / np.pi) * (y + 0.044715 * y**3)))
         x = x + drop(3 * layer + 3, affine(y, p["mlp"]["c_proj"]))
-    return norm(x, params["ln_f"])
+        layers[f"layer{layer}"] = x
+    return layers | {"features": norm(x, params["ln_f"])}
 
 
 @cache
@@ -180,6 +188,15 @@ def test_features_are_the_definition_s(dropped):
     ):
         expected = oracle_features(MODEL.params, sentence, drop)
         np.testing.assert_allclose(found, expected, atol=TOLERANCE * np.abs(expected).max())
+
+
+def test_the_layers_are_the_definition_s():
+    names = ("features", "embedding", "layer0", "layer1")
+    assert MODEL.layer_sizes == dict.fromkeys(names, CONFIG.width)
+    for sentence, found in zip(SENTENCES, layers_of(MODEL, SENTENCES), strict=True):
+        for name, expected in oracle_layers(MODEL.params, sentence).items():
+            tolerance = TOLERANCE * np.abs(expected).max()
+            np.testing.assert_allclose(found[name], expected, atol=tolerance, err_msg=name)
 
 
 def test_a_token_sees_only_what_came_before_it_in_its_sentence():

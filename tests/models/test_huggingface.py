@@ -13,6 +13,7 @@ from flax import nnx, traverse_util
 
 from esnlm.base.errors import InputError
 from esnlm.models import gpt2, huggingface
+from tests.models.running import layers_of
 from tests.models.small_gpt2 import CONFIG, CONFIG_JSON, TOKENS, V, random_weights, save, write
 
 EPSILON = float(np.finfo(np.float32).eps)
@@ -85,6 +86,26 @@ def test_logits_and_log_probabilities_are_transformers_s(peer, published, ours):
     assert expected["logits"].std() > 1
     np.testing.assert_allclose(peer.sample(logits), expected["logits"], atol=1e-4)
     np.testing.assert_allclose(-each.sum(1), expected["log_probs"], atol=1e-3)
+
+
+def transformers_layers(folder, weights, sentences):
+    """The hidden states of all layers, of which the last has passed the last norm."""
+    import torch
+
+    with torch.no_grad():
+        output = in_transformers(folder)(torch.tensor(sentences), output_hidden_states=True)
+    *before, last = output.hidden_states
+    names = ["embedding", *(f"layer{i}" for i in range(CONFIG.layers - 1))]
+    return dict(zip(names, before, strict=True)) | {"features": last}
+
+
+def test_layers_are_the_hidden_states_of_transformers(peer, published, ours):
+    expected = peer("gpt2-layers", transformers_layers, published, random_weights(), SENTENCES)
+    found = layers_of(ours, list(SENTENCES))
+    assert found[0].keys() - expected.keys() == {f"layer{CONFIG.layers - 1}"}
+    for name, states in expected.items():
+        each = peer.sample([layers[name] for layers in found])
+        np.testing.assert_allclose(each, states, atol=1e-4, err_msg=name)
 
 
 def torch_gradient(folder, weights, sentences):

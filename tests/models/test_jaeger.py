@@ -10,6 +10,7 @@ from esnlm.machine.compute import ComputeConfig
 from esnlm.models.jaeger import JaegerConfig
 from esnlm.reservoir.weights import ContinuousTime, ReservoirConfig
 from tests import oracle
+from tests.models.running import layers_of
 from tests.models.update_gradient import features_of, loss_and_gradient, packed_update
 from tests.training.small import DATA, TRAINING, train
 
@@ -213,3 +214,12 @@ def test_a_run_trains_loads_scores_and_generates(tmp_path):
         moved = not np.array_equal(array, before.arrays()[name])
         assert moved == name.startswith(("readout", "b_")), name
     assert len(run.generate("The", count=2, length=5)) == 2
+
+
+def test_the_layers_are_z_and_those_of_the_reservoir():
+    model = initialized(settings())
+    assert model.layer_sizes == {"features": R, "z": R, "reservoir": N, "layer0": N}
+    for sentence, found in zip(sentences(), layers_of(model, sentences()), strict=True):
+        x, _, z = steps(model, sentence)
+        for name, expected in {"features": z, "z": z, "reservoir": x, "layer0": x}.items():
+            np.testing.assert_allclose(found[name], expected, atol=TOLERANCE, rtol=TOLERANCE)

@@ -12,6 +12,7 @@ from esnlm.models.lstm import LstmConfig
 from esnlm.models.trunk import HashedNgramsConfig
 from esnlm.training.config import flatten
 from tests import deep_oracle, oracle
+from tests.models.running import layers_of
 from tests.models.update_gradient import features_of, loss_and_gradient, packed_update
 
 CONFIG = LstmConfig(width=16, dropout=0.0)
@@ -273,3 +274,25 @@ def test_it_reads_on_token_by_token(with_ngrams):
     found = np.concatenate([read(text[i : i + 1]) for i in range(len(text))])
     expected = features_in_float64(deep_oracle.float64(with_ngrams.params), text)
     np.testing.assert_allclose(found, expected, atol=TOLERANCE_OF_NGRAMS, rtol=0)
+
+
+# ---- layers ----
+
+
+@pytest.mark.parametrize("config", [CONFIG, TIED, WITH_NGRAMS], ids=["", "tied", "n-grams"])
+def test_the_layers_are_h_and_c(config):
+    """Without the n-grams, which only the features have."""
+    lstm = config.initialize(V, 0, {})
+    assert lstm.layer_sizes == {"features": 16, "h": 16, "c": 16}
+    params = deep_oracle.float64(lstm.params)
+    layer = {name: array for name, array in params.items() if name not in ("readout", "ngrams")}
+    layer["embedding"] = layer["embedding"] * (4 if config.tied else 1)
+    for text, found in zip(sentences(), layers_of(lstm, sentences()), strict=True):
+        expected = oracle.lstm_layers(**layer, sentence=text)
+        expected["features"] = expected["h"]
+        if config is WITH_NGRAMS:
+            expected["features"] = features_in_float64(params, text)
+        for name, states in expected.items():
+            np.testing.assert_allclose(
+                found[name], states, atol=TOLERANCE_OF_NGRAMS, rtol=0, err_msg=name
+            )

@@ -1,0 +1,202 @@
+"""Reading times and probes of the models of configs/studies/reading.yaml, whose head has the
+commands of the runs.
+
+`times` scores the words of Natural Stories with each checkpoint of each run, and measures what the
+surprisals add to a regression of reading times (examples/reading_times.py). Runs with data.context
+document carry their state through a story. `--cache` adds the last checkpoints with the cache.
+
+`probes` fits probes to the states of each run, and of the first LSTM before training
+(examples/probing.py).
+
+Both write OUT.json, OUT.md and, for times, OUT.png: means over seeds, with intervals over stories
+and over the sentences of the treebank, which average the seeds first.
+
+    python -m experiments.reading times studies/reading/runs all_stories.tok \\
+        processed_wordinfo.tsv --cache --out results/reading_times
+    python -m experiments.reading probes studies/reading/runs en_ewt-ud-dev.conllu \\
+        en_ewt-ud-test.conllu --out results/probes
+"""
+
+import argparse
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+import esnlm
+from esnlm.base.files import write_file, write_json
+from esnlm.machine.process import exit_with
+from esnlm.reports import plots
+from esnlm.reports.report import markdown_table
+from esnlm.runs import checkpoint
+from examples import probing, reading_times
+
+BASELINES = ["unigram", "bigram", "5-gram"]
+
+
+def finished(folder: Path) -> list[Path]:
+    """Returns the directories of the finished runs of a study."""
+    return sorted(summary.parent for summary in folder.glob("*/summary.json"))
+
+
+def split_name(name: str) -> tuple[str, int]:
+    """Returns the model and the seed of a run of a study, from the name of its directory."""
+    model, _, seed = name.rpartition("-seed")
+    return model, int(seed)
+
+
+def score(words: pd.DataFrame, folder: Path, cache: bool) -> Iterator[tuple[dict, pd.DataFrame]]:
+    """Yields a record and the table of words for each checkpoint of each run, the last one first."""
+    for directory in finished(folder):
+        steps = sorted(checkpoint.all_steps(directory / "checkpoints"))
+        for step in reversed(steps):
+            run = esnlm.load(directory, step=step)
+            is_last = step == steps[-1]
+            model, seed = split_name(directory.name)
+            by_document = run.config.data.document_chunk is not None
+            for with_cache in (False, True) if cache and is_last else (False,):
+                table = esnlm.score_words(
+                    words,
+                    run,
+                    document="item",
+                    context="document" if by_document else "sentence",
+                    baselines=BASELINES,
+                    previous=reading_times.PREVIOUS,
+                    cache=with_cache,
+                )
+                name = f"{model} with the cache" if with_cache else model
+                yield {"model": name, "seed": seed, "step": step, "last": is_last}, table
+
+
+def measure_times(args: argparse.Namespace) -> None:
+    words = pd.read_csv(args.words, **reading_times.TEXT)
+    times = pd.read_csv(args.times, **reading_times.TEXT).rename(columns={"gmeanItemRT": "time"})
+    records: list[dict] = []
+    for record, table in score(words, args.runs, args.cache):
+        gains = reading_times.gains(table, times[["item", "zone", "time"]])
+        if not records:
+            for baseline in BASELINES:
+                gain = gains[f"surprisal_bits_{baseline.replace('-', '')}"]
+                records.append({"model": baseline, "seed": 0, "step": 0, "last": True} | gain)
+        records.append(record | gains["surprisal_bits"])
+        write_json(args.out.with_suffix(".json"), records)
+        print(f"{record['model']}, seed {record['seed']}, step {record['step']}", flush=True)
+    write_file(args.out.with_suffix(".md"), times_table(records))
+    draw_times(records, args.out.with_suffix(".png"))
+
+
+def by_model(records: Iterable[dict], *keys: str) -> list[tuple[tuple, list[dict]]]:
+    """Returns the records in groups that agree in these keys."""
+
+    def values(record: dict) -> tuple:
+        return tuple(record[key] for key in keys)
+
+    return [(key, list(group)) for key, group in groupby(sorted(records, key=values), values)]
+
+
+def over_stories(records: list[dict]) -> dict:
+    """Returns the gain and its interval over stories, each the mean over seeds."""
+    by_story = np.mean([record["by_story"] for record in records], axis=0) / 1000
+    return reading_times.summary(pd.DataFrame({"item": range(len(by_story))}), by_story)
+
+
+def spell(result: dict) -> str:
+    low, high = result["interval"]
+    return f"{result['gain']:.1f} ({low:.1f} to {high:.1f})"
+
+
+def times_table(records: list[dict]) -> str:
+    """Returns the table of the last checkpoints, the lowest surprisal first."""
+    rows = []
+    for (model,), group in by_model([record for record in records if record["last"]], "model"):
+        surprisal = np.mean([record["surprisal"] for record in group])
+        gains = [record["gain"] for record in group]
+        beyond = [record["beyond_ngrams"] for record in group if "beyond_ngrams" in record]
+        spelled = spell(over_stories(beyond)) if beyond else ""
+        spread = f"{min(gains):.1f} .. {max(gains):.1f}" if len(group) > 1 else ""
+        rows.append(
+            [model, len(group), f"{surprisal:.2f}", spell(over_stories(group)), spread, spelled]
+        )
+    head = ["model", "seeds", "bits a word", "gain", "by seed", "gain beyond n-grams"]
+    return "\n".join(markdown_table(head, sorted(rows, key=lambda row: row[2]), align="lr")) + "\n"
+
+
+def draw_times(records: list[dict], path: Path) -> None:
+    """Draws the gain of each checkpoint, mean over seeds, by the mean surprisal of a word."""
+    figure, ((panel,),) = plots.figure(8, 6)
+    for i, ((model,), group) in enumerate(by_model(records, "model")):
+        points = [
+            (np.mean([r["surprisal"] for r in seeds]), over_stories(seeds)["gain"])
+            for _, seeds in by_model(group, "step")
+        ]
+        style = {"color": plots.COLOURS[i % len(plots.COLOURS)], "marker": "os^v"[i // 8]}
+        panel.plot(*zip(*points, strict=True), label=model, markersize=4, **style)
+    panel.set(xlabel="mean surprisal of a word, bits", ylabel="gain, nats per 1,000 words")
+    plots.add_legend(figure, panel, columns=3)
+    path.write_bytes(plots.picture(figure))
+
+
+def measure_probes(args: argparse.Namespace) -> None:
+    train, test = probing.read_treebank(args.train), probing.read_treebank(args.test)
+    right: dict[tuple[str, str], list[np.ndarray]] = {}
+    levels: dict[tuple[str, str], list[dict]] = {}
+    for directory in finished(args.runs):
+        model, seed = split_name(directory.name)
+        runs = {model: esnlm.load(directory)}
+        if model == "lstm-512":
+            runs["lstm-512 untrained"] = esnlm.load(directory, untrained=True)
+        for name, run in runs.items():
+            for task, answers, level in probing.probes(run, train, test):
+                right.setdefault((name, task), []).append(answers)
+                levels.setdefault((name, task), []).append(level)
+            print(f"{name}, seed {seed}", flush=True)
+    records = [
+        {"model": model, "task": task, "seeds": len(answers)}
+        | probing.accuracy(np.mean(answers, axis=0), test.sentence)
+        | pd.DataFrame(levels[model, task]).mean().to_dict()
+        for (model, task), answers in right.items()
+    ]
+    write_json(args.out.with_suffix(".json"), records)
+    write_file(args.out.with_suffix(".md"), probes_table(records))
+
+
+def probes_table(records: list[dict]) -> str:
+    """Returns the table of accuracies, one row for each model."""
+    names = list(dict.fromkeys(record["task"] for record in records))
+    rows = []
+    for (model,), group in by_model(records, "model"):
+        cells = {}
+        for record in group:
+            low, high = record["interval"]
+            cells[record["task"]] = f"{record['accuracy']:.1f} ({low:.1f} to {high:.1f})"
+        rows.append([model, group[0]["seeds"], *(cells[name] for name in names)])
+    return "\n".join(markdown_table(["model", "seeds", *names], rows, align="lr")) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(required=True)
+    times = commands.add_parser("times")
+    times.add_argument("runs", type=Path, help="the folder `runs` of the study")
+    times.add_argument("words")
+    times.add_argument("times")
+    times.add_argument("--cache", action="store_true")
+    times.set_defaults(run=measure_times)
+    probes = commands.add_parser("probes")
+    probes.add_argument("runs", type=Path, help="the folder `runs` of the study")
+    probes.add_argument("train")
+    probes.add_argument("test")
+    probes.set_defaults(run=measure_probes)
+    for command in (times, probes):
+        command.add_argument("--out", type=Path, required=True)
+    args = parser.parse_args()
+    args.run(args)
+
+
+if __name__ == "__main__":
+    sys.exit(exit_with(main))
