@@ -1,25 +1,28 @@
 """The public interface of a trained run: `load` restores a `Run`, which evaluates text."""
 
 import dataclasses
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import numpy as np
 
-from esnlm.base.console import Progress, ShowProgress, counted
+from esnlm.base.console import Progress, ShowProgress, counted, info
 from esnlm.base.errors import InputError, warn_caller, whole_number
 from esnlm.base.remote import is_url, run_copy
 from esnlm.base.rng import check_seed
 from esnlm.data.corpus import check_begun_with
 from esnlm.data.encode import encode_sentences
+from esnlm.data.sources import Part
 from esnlm.data.store import TokenStore, open_store
 from esnlm.data.tokenizer import Tokenizer, load_tokenizer
+from esnlm.evaluation import cache as caches
 from esnlm.evaluation import generation, scoring, surprisal, word_states
 from esnlm.evaluation.conventions import (
     describe_unscored,
@@ -28,7 +31,7 @@ from esnlm.evaluation.conventions import (
     list_texts,
     sum_log_probs,
 )
-from esnlm.evaluation.likelihood import Likelihood, of_model
+from esnlm.evaluation.likelihood import Likelihood, of_log_probs, of_model
 from esnlm.evaluation.surprisal import JoinedSentence, Options
 from esnlm.evaluation.word_states import WordStates
 from esnlm.features.batching import padded_size, read_by_tokens, round_up
@@ -147,14 +150,44 @@ class Run:
         )
 
     @in_float32
+    def cached_log_probs(
+        self,
+        text: TokenStore,
+        by_document: bool,
+        progress: ShowProgress = False,
+        group: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Returns log p of all tokens of a text but the first of each sentence, with the cache.
+
+        Args:
+            by_document: whether to carry the state, too, over the sentences of a document.
+            group: as in `token_log_probs_of`.
+
+        Returns:
+            In nats, in the order of the text, (P,) float32.
+        """
+        self.check_store(text)
+        fit = self.cache_fit
+        if text.tokens_sha256 == fit.store_sha256:
+            warn_caller(caches.FITTED)
+        return caches.read_text(
+            self._by_weight(text, by_document, weights=fit.weights, progress=progress, group=group)
+        )
+
+    @in_float32
     def likelihood(
-        self, text: TokenStore | Path | str | Sequence[str], progress: bool = False
+        self,
+        text: TokenStore | Path | str | Sequence[str],
+        progress: bool = False,
+        cache: bool = False,
     ) -> Likelihood:
         """Measures a text: NLL, bits per byte, nats per word and perplexity.
 
         `text` is a token store or its folder, or a list of sentences; blank ones are left out. A
         run with data.context document carries its state over the sentences of a document; a list is
-        one document. Raises InputError if a store is missing, is damaged or has another tokenizer.
+        one document. With `cache`, the tokens of a document so far are more probable in the rest of
+        it (docs/own_text.md). Raises InputError if a store is missing, is damaged or has another
+        tokenizer.
         """
         store = open_store(text) if isinstance(text, str | Path) else text
         if not isinstance(store, TokenStore):
@@ -170,6 +203,10 @@ class Run:
                 )
 
         by_document = self.config.data.document_chunk is not None
+        if cache:
+            log_probs = self.cached_log_probs(store, by_document, progress)
+            self._warn_of_undefined([log_probs.sum()], of="the text")
+            return of_log_probs(store, log_probs)
         likelihood = of_model(
             self._stream, self._readout, store, self.config.compute, on_progress, by_document
         )
@@ -198,6 +235,7 @@ class Run:
         spaces: Sequence[Sequence[bool]] | None = None,
         eos: bool = True,
         scoring: str = "paper",
+        cache: bool = False,
         progress: ShowProgress = False,
     ) -> list[dict]:
         """Returns the surprisal of each word or token, -log p given all text before it.
@@ -215,8 +253,8 @@ class Run:
             unit: "bits" or "nats".
             context: "sentence" resets the state at each sentence; "document" carries the state from
                 one sentence of a document to the next.
-            documents: for context "document", the document of each sentence, n values: neighbours
-                with the same value form one document. None: all n form one.
+            documents: for context "document" or the cache, the document of each sentence, n values:
+                neighbours with the same value form one document. None: all n form one.
             punctuation: "attached" leaves punctuation in the word that it touches, "separate" makes
                 it a word.
             whitespace: "leading" counts a space with the word after it, "trailing" with the word
@@ -227,6 +265,8 @@ class Run:
                 word.
             eos: whether the end of each sentence has its own row, `<|endoftext|>`.
             scoring: the convention: "paper", "no-eos" or "lm-eval".
+            cache: whether the tokens of a document so far are more probable in the rest of it. The
+                counts begin anew with each document, in either context.
 
         Example:
             rows = run.surprisal(["The cats sleep."])       # pandas.DataFrame(rows) is the table
@@ -234,9 +274,12 @@ class Run:
             words
         """
         joined = surprisal.join_sentences(sentences, separator, spaces)
+        cached = _documents(len(joined), "document", documents) if cache else None
+        if cache and context == "sentence":
+            documents = None  # they are of the counts only
         groups = _documents(len(joined), context, documents)
         options = Options(by, unit, punctuation, whitespace, eos, scoring)
-        return self.surprisals_of(joined, groups, options, progress)
+        return self.surprisals_of(joined, groups, options, progress, cached)
 
     @in_float32
     def surprisals_of(
@@ -245,13 +288,15 @@ class Run:
         documents: Sequence[Sequence[int]],
         options: Options,
         progress: ShowProgress = False,
+        cached: Sequence[Sequence[int]] | None = None,
     ) -> list[dict]:
         """Returns the rows of `surprisal` for sentences as texts with the spans of their words.
 
-        A document is a list of sentence numbers; the state is carried through its sentences.
+        A document is a list of sentence numbers; the state is carried through its sentences. With
+        the cache, `cached` are the documents whose tokens it counts.
         """
         self._warn_of_carried(documents)
-        rows = surprisal.surprisals(self, sentences, documents, options, progress)
+        rows = surprisal.surprisals(self, sentences, documents, options, progress, cached)
         sums = [0.0] * len(sentences)
         for row in rows:
             sums[row["sentence"]] -= row[f"surprisal_{options.unit}"] or 0.0
@@ -386,14 +431,77 @@ class Run:
 
     def training_store(self) -> TokenStore | None:
         """Returns the run's training store; None if the model was imported."""
+        return self._store("train")
+
+    def _store(self, part: Part) -> TokenStore | None:
         directory = RunDirectory(self.directory)
-        folder = self.config.data.train_folder(directory)
+        folder = self.config.data.store_folder(directory, part)
         if folder is None:
             return None
         store = open_store(folder)
         directory.verify(directory.data)
-        check_begun_with(directory, {"train": store.tokens_sha256}, store.folder)
+        check_begun_with(directory, {part: store.tokens_sha256}, store.folder)
         return store
+
+    @cached_property
+    def cache_fit(self) -> caches.CacheFit:
+        """The weights of the cache, fitted to the run's validation text at the first use and stored
+        in the run directory. Raises InputError if this text is missing or has no documents."""
+        directory, digest = RunDirectory(self.directory), hashlib.sha256()
+        for _, array in sorted(flatten(self.model.params).items()):
+            digest.update(np.asarray(array).tobytes())
+        path = directory.cache / f"{self.step}.json"
+        fit = caches.read_fit(path, digest.hexdigest())
+        if fit is None:
+            fit = self._fit_cache(digest.hexdigest())
+            fit.write(path)
+        return fit
+
+    @in_float32
+    def _fit_cache(self, model_sha256: str) -> caches.CacheFit:
+        try:
+            store = self._store("validation")
+        except InputError as error:
+            raise InputError(f"the cache is fitted to the run's validation text: {error}") from None
+        if store is None:
+            raise InputError(
+                f"{self.directory}: has no validation text to fit the cache to: choose a run that"
+                " was trained with data.validation"
+            )
+        documents = len(np.unique(store.documents))
+        if documents == len(store):
+            raise InputError(
+                f"{store.folder}: each document is one sentence, so the cache cannot be fitted to"
+                " this validation text: train with text that has documents (docs/own_text.md)"
+            )
+        info(
+            f"fitting the cache at step {self.step} to {len(store.tokens) - len(store):,} tokens in"
+            f" {counted(documents, 'document')} of {store.folder}"
+        )
+        by_document = self.config.data.document_chunk is not None
+        fit = caches.fit_cache(
+            self._by_weight(store, by_document, weights=caches.GRID, progress="brief"),
+            step=self.step,
+            model_sha256=model_sha256,
+            store_sha256=store.tokens_sha256,
+        )
+        info(fit.describe())
+        return fit
+
+    def _by_weight(self, text: TokenStore, by_document: bool, **arguments: Any) -> Iterator:
+        """Predicts a text with the cache, on one device; see `caches.by_weight`."""
+        unigram = self.unigram()
+        assert unigram is not None, "an imported model has no validation text"
+        return caches.by_weight(
+            self._ready.stream(self.config.compute, None),
+            self._readout_of_one_device,
+            text,
+            by_document,
+            self.tokenizer,
+            np.exp(unigram.log_p),
+            compute=self.config.compute,
+            **arguments,
+        )
 
     @property
     def longest(self) -> int | None:

@@ -24,8 +24,6 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 import esnlm
@@ -34,11 +32,13 @@ from esnlm.base.errors import InputError
 from esnlm.base.files import write_file, write_json
 from esnlm.data.corpus import unigram_counts
 from esnlm.data.store import StoreWriter, TokenStore, open_store
+from esnlm.evaluation import cache
+from esnlm.evaluation.cache import CountedText
+from esnlm.evaluation.scoring import TextWindow
 from esnlm.evaluation.statistics import runs_by_seed, seed_interval
 from esnlm.features.documents import documents_of
 from esnlm.machine.compute import in_float32
 from esnlm.machine.process import exit_with
-from esnlm.readout import linear
 from esnlm.reports import plots
 from esnlm.reports.report import markdown_table
 
@@ -47,8 +47,6 @@ NAMES = ["1-32", "33-128", "129-512", "513-2,048", "later"]
 LOSSES = ["nll", "cached", "counted"]  # of a model alone, with the cache and with the counts
 CACHE_WEIGHTS = np.linspace(0, 0.3, 61)  # l
 COUNT_WEIGHTS = np.arange(0, 1.6, 0.25, dtype=np.float32)  # e
-PRIOR = 1000  # weight of p_1 beside the counts, in tokens
-ROWS = 1024  # predictions at once
 
 
 def read(store: TokenStore) -> list[list[np.ndarray]]:
@@ -105,13 +103,9 @@ def surprisals(run: esnlm.Run, texts: list[list[np.ndarray]]) -> tuple[np.ndarra
     assert store is not None, "the run of a study was trained here"
     model = run.model.for_device(compute)
     stream, params = model.stream(compute, None), model.readout_arrays(run.model.params)
-    probabilities = jax.jit(
-        lambda params, rows: jax.nn.softmax(linear.logits(params, rows, compute.precision))
-    )
     longest = run.longest if "windows" in store.manifest["sentence_rule"] else None
     seen = unigram_counts(store, run.tokenizer) + 1.0
-    unigram = jnp.array(seen / seen.sum(), jnp.float32)
-    found = []
+    nats, shares = [], []
     for sentences in texts:
         document = end_to_end(sentences)
         if run.config.data.document_chunk is not None:
@@ -124,37 +118,25 @@ def surprisals(run: esnlm.Run, texts: list[list[np.ndarray]]) -> tuple[np.ndarra
             pieces = sentences if longest is None else cut(document, longest)
             buffer, by_piece = stream.read([piece[:-1] for piece in pieces])
             rows = np.concatenate(by_piece)
-        counts = jnp.zeros_like(unigram)
-        for first in range(0, len(rows), ROWS):
-            t = np.resize(np.arange(first, min(first + ROWS, len(rows))), ROWS)
-            p = probabilities(params, buffer[rows[t]])
-            counts, *of_block = with_counts(p, document[t], document[t + 1], counts, unigram)
-            found.append([np.asarray(each, np.float64)[: len(rows) - first] for each in of_block])
-    nats, counted_so_far = map(np.concatenate, zip(*found, strict=True))
-    return nats.T, counted_so_far
+        numbers = np.arange(len(rows))
+        window = TextWindow(buffer, rows, document[1:], np.zeros(len(rows), bool), numbers)
+        text = CountedText(document[1:], np.zeros_like(numbers), beginning=int(document[0]))
+        unigram, precision = seen / seen.sum(), compute.precision
+        nats.append(
+            -cache.window_log_probs(window, params, text, unigram, COUNT_WEIGHTS, precision)
+        )
+        shares.append(earlier(document)[1:] / (numbers + 1))
+    return np.concatenate(nats).T.astype(np.float64), np.concatenate(shares)
 
 
-@jax.jit
-def with_counts(
-    p: jax.Array, tokens: jax.Array, following: jax.Array, counts: jax.Array, unigram: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Returns the counts (V,) after the tokens (T,), and of those that follow -log p, (T, E), for p
-    (T, V), and p_cache, (T,)."""
-
-    def step(carried: tuple, now: tuple) -> tuple[tuple, tuple]:
-        counts, factors = carried
-        p, token, target = now
-        counts = counts.at[token].add(1)
-        factors = factors.at[:, token].set(factor(counts[token], unigram[token]))  # (E, V)
-        nats = jnp.log(factors @ p) - jnp.log(factors[:, target] * p[target])
-        return (counts, factors), (nats, counts[target] / counts.sum())
-
-    def factor(count: jax.Array, p_1: jax.Array) -> jax.Array:
-        return (1 + count / (PRIOR * p_1)) ** COUNT_WEIGHTS
-
-    factors = jax.vmap(factor, out_axes=1)(counts, unigram)
-    (counts, _), (nats, shares) = jax.lax.scan(step, (counts, factors), (p, tokens, following))
-    return counts, nats, shares
+def earlier(document: np.ndarray) -> np.ndarray:
+    """Returns how often each token occurred before it in the document, (T,)."""
+    order = np.argsort(document, kind="stable")
+    begins = np.diff(document[order], prepend=-1) != 0
+    place = np.arange(len(document))
+    counts = np.empty_like(place)
+    counts[order] = place - place[begins][np.cumsum(begins) - 1]
+    return counts
 
 
 def mixtures(nats: np.ndarray, shares: np.ndarray) -> np.ndarray:

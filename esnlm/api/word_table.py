@@ -40,6 +40,7 @@ def score_words(
     baselines: Names = (),
     previous: int = 0,
     context: str = "sentence",
+    cache: bool = False,
     unit: str = "bits",
     whitespace: str = "leading",
     separator: str | None = None,
@@ -66,6 +67,7 @@ def score_words(
         previous: the number of words before, in the document, whose length, log-frequency and
             surprisals are added to each row.
         context: "sentence" resets the state at each sentence, "document" at each document.
+        cache: as for `Run.surprisal`; n-gram models have no cache.
         unit: "bits" or "nats".
         whitespace: as for `Run.surprisal`.
         separator: the text between words; by default a space, or nothing in a script without
@@ -116,7 +118,7 @@ def score_words(
         scored = {f"surprisal_{unit}_{name}": run for name, run in zip(names, loaded, strict=True)}
 
     # Columns are in reading order until the end.
-    text = _Text(words, context, separator, options)
+    text = _Text(words, context, cache, separator, options)
     tokens = [text.count_tokens(run.tokenizer) for run in loaded]
     before = [text.words_before(run, counts) for run, counts in zip(loaded, tokens, strict=True)]
     columns = text.places()
@@ -177,7 +179,12 @@ class _Text:
     """The words of a table as a model reads them. Its lists are in reading order."""
 
     def __init__(
-        self, table: TableWords, context: str, separator: str | None, options: Options
+        self,
+        table: TableWords,
+        context: str,
+        cache: bool,
+        separator: str | None,
+        options: Options,
     ) -> None:
         self.sentences = table.sentences
         self.rows = list(chain(*self.sentences))
@@ -194,6 +201,7 @@ class _Text:
         self.documents = [[next(numbers) for _ in sentences] for sentences in table.documents]
         self.alone = [[number] for number in range(len(self.sentences))]
         self.streams = self.documents if context == "document" else self.alone
+        self.cached = self.documents if cache else None
         self.options = options
 
     def places(self) -> dict[str, list]:
@@ -221,7 +229,7 @@ class _Text:
         """Returns the surprisal of each word; None if it shares its token with the word before."""
         if isinstance(model, _TokenModel):
             return self._surprisals(model, self.options)
-        rows = model.surprisals_of(self.joined, self.streams, self.options, progress)
+        rows = model.surprisals_of(self.joined, self.streams, self.options, progress, self.cached)
         return [row[self.options.columns()[-1]] for row in rows]
 
     def _surprisals(self, model: _TokenModel, options: Options) -> list[float | None]:

@@ -111,6 +111,11 @@ SCORING = Argument(
     default="paper",
     help="scoring convention (default: %(default)s)",
 )
+CACHE = Argument(
+    "--cache",
+    action="store_true",
+    help="raise the probability of tokens that the document has had (docs/own_text.md)",
+)
 OVERWRITE = Argument("--overwrite", action="store_true", help="replace existing results")
 PROCESSES = [
     Argument(

@@ -11,6 +11,7 @@ field `text`. To split running text into sentences, make a store: esnlm prepare 
 """
 
 import argparse
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from esnlm.base.console import spinner
 from esnlm.base.errors import InputError
 from esnlm.base.remote import full_name
 from esnlm.commands.arguments import (
+    CACHE,
     OVERWRITE,
     RUN,
     SEVERAL,
@@ -63,6 +65,7 @@ ARGUMENTS = [
         STEP,
         UNTRAINED,
     ),
+    CACHE,
     Argument(
         "--out", type=local_path, metavar="FILE", help="JSON file for the figures (default: none)"
     ),
@@ -96,7 +99,8 @@ def run(args: argparse.Namespace) -> None:
         "tokenizer": {
             name: getattr(loaded.tokenizer, name) for name in ("name", "sha256", "vocab_size")
         },
-        "texts": [_measure(loaded, baselines, path, text) for path, text in texts],
+        "texts": [_measure(loaded, baselines, path, text, args.cache) for path, text in texts],
+        "cache": dataclasses.asdict(loaded.cache_fit) if args.cache else None,
         "notes": notes,
     }
     _print_table(result)  # first, so that the figures are not lost if the file cannot be written
@@ -118,15 +122,19 @@ def _baselines(run: "Run") -> tuple[dict[str, Any], list[str]]:
         return {"unigram": unigram}, [note]
 
 
-def _measure(run: "Run", baselines: dict[str, Any], path: str, text: "TokenStore") -> dict:
+def _measure(
+    run: "Run", baselines: dict[str, Any], path: str, text: "TokenStore", cache: bool
+) -> dict:
     """Returns the file's entry for a text: its path, its size, and the figures of each model."""
+    from esnlm.evaluation.cache import FITTED
     from esnlm.evaluation.likelihood import of_ngrams
 
-    likelihoods = {"model": run.likelihood(text, progress=True)}
+    likelihoods = {"model": run.likelihood(text, progress=True, cache=cache)}
     likelihoods |= {name: of_ngrams(model, text) for name, model in baselines.items()}
     return {
         "path": path,
         "sha256": text.tokens_sha256,
+        "note": FITTED if cache and text.tokens_sha256 == run.cache_fit.store_sha256 else None,
         **{name: getattr(likelihoods["model"], name) for name in COUNTS},
         "models": {
             name: {figure: getattr(likelihood, figure) for figure in FIGURES}
@@ -141,10 +149,8 @@ def _print_table(result: dict) -> None:
     from esnlm.reports.figures import format_figure, titles
 
     screen = Screen()
-    screen.line(
-        f"{result['run']}, step {result['step']}: NLL in nats per predicted token, with EOS except"
-        " in 'NLL without EOS'"
-    )
+    name = f"{result['run']}, step {result['step']}" + ", with the cache" * bool(result["cache"])
+    screen.line(f"{name}: NLL in nats per predicted token, with EOS except in 'NLL without EOS'")
     rows = []
     for text in result["texts"]:
         for model, figures in text["models"].items():

@@ -18,6 +18,7 @@ from esnlm.base.console import info, notice, warn
 from esnlm.base.errors import InputError
 from esnlm.base.files import spell_nonfinite, write_files
 from esnlm.commands.arguments import (
+    CACHE,
     OVERWRITE,
     SCORING,
     SEVERAL,
@@ -141,13 +142,14 @@ ARGUMENTS = [
             default="sentence",
             help="reset the state at each sentence or document (default: sentence)",
         ),
+        CACHE,
         Argument(
             "--document",
             **SEVERAL,
             default=[],
             metavar="NAME",
-            help="columns that identify a document (default: one document; in plain text a blank"
-            " line ends it)",
+            help="columns that identify a document, for --context document or --cache (default:"
+            " one document; in plain text a blank line ends it)",
         ),
         Argument(
             "--punctuation",
@@ -203,8 +205,8 @@ def run(args: argparse.Namespace) -> None:
         raise InputError("several runs can score a table with one word per row only: give --word")
     if args.tokens:
         make_table(args)
-    elif args.column or args.out or args.plot or args.context != "sentence":
-        raise InputError("--column, --context, --out and --plot need --tokens or --word")
+    elif args.column or args.out or args.plot or args.cache or args.context != "sentence":
+        raise InputError("--column, --context, --cache, --out and --plot need --tokens or --word")
     else:
         print_log_probs(args)
 
@@ -246,7 +248,8 @@ def make_table(args: argparse.Namespace) -> None:
     rows = loaded.surprisal(
         sentences,
         context=args.context,
-        documents=documents if args.context == "document" else None,
+        documents=documents if args.cache or args.context == "document" else None,
+        cache=args.cache,
         progress="brief",
         **dataclasses.asdict(options),
     )
@@ -276,6 +279,7 @@ def make_word_table(args: argparse.Namespace) -> None:
         baselines=args.baselines,
         previous=args.previous,
         context=args.context,
+        cache=args.cache,
         unit=args.unit,
         whitespace=args.whitespace,
         separator=args.separator,
@@ -347,7 +351,8 @@ def _write(
     content, note = table_text(table, kind, args.quotes), None
     contents: dict[Path, str | bytes] = {} if args.out is None else {args.out: content}
     if args.plot is not None:
-        title = f"{run}: surprisal in {args.unit}"
+        cache = ", with the cache" if args.cache else ""
+        title = f"{run}{cache}: surprisal in {args.unit}"
         picture, note = surprisal_plot.plot(words, title, args.plot.suffix)
         if picture is not None:
             contents[args.plot] = picture

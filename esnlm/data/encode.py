@@ -151,12 +151,12 @@ def encode_file(file: Path, tokenizer: Tokenizer) -> TokenStore:
     encoded = Encoder(tokenizer)(text)
     if not len(encoded.lengths):
         raise InputError(f"{file}: no sentence: the file is empty or all white space")
-    return _store_in_memory(file, tokenizer, encoded)
+    return store_in_memory(file, tokenizer, encoded)
 
 
 def encode_sentences(sentences: Sequence[str], tokenizer: Tokenizer) -> TokenStore:
     """Encodes unchanged sentences as a token store in memory. Raises InputError without any."""
-    return _store_in_memory(Path("sentences"), tokenizer, _encode_list(sentences, tokenizer))
+    return store_in_memory(Path("sentences"), tokenizer, _encode_list(sentences, tokenizer))
 
 
 def write_sentences(
@@ -181,7 +181,8 @@ def _encode_list(sentences: Sequence[str], tokenizer: Tokenizer) -> Encoded:
     return Encoder(tokenizer).encode(sentences, ids, documents=[0] * len(sentences))
 
 
-def _store_in_memory(name: Path, tokenizer: Tokenizer, encoded: Encoded) -> TokenStore:
+def store_in_memory(name: Path, tokenizer: Tokenizer, encoded: Encoded) -> TokenStore:
+    """Returns encoded sentences, all of which have ids, as a token store in memory."""
     file = encoded.tokens.astype(token_dtype(tokenizer.vocab_size)).tobytes()
     keys = ("name", "vocab_size", "sha256")
     manifest = {

@@ -16,6 +16,7 @@ from esnlm.data.store import TokenStore, open_store
 from esnlm.data.tokenizer import Tokenizer, word_tokenizer
 from esnlm.runs.directory import RunDirectory
 
+Part = Literal["train", "validation"]
 Stores = tuple[TokenStore, TokenStore | None]  # for training and, if there is one, validation
 
 
@@ -65,9 +66,9 @@ class DataSource(ABC):
     def open(self, directory: RunDirectory, seed: int) -> Stores:
         """Opens the stores, or makes them in the run directory."""
 
-    def train_folder(self, directory: RunDirectory) -> Path | None:
-        """Returns the path of a run's training store, existing or not; None without a corpus."""
-        return directory.stores / "train" if self.has_corpus else None
+    def store_folder(self, directory: RunDirectory, part: Part) -> Path | None:
+        """Returns the path of a store of a run, existing or not; None without such a text."""
+        return directory.stores / part if self.has_corpus else None
 
     def prepared_stores(self) -> Stores | None:
         """Opens the stores without verifying them; None if runs make their own text."""
@@ -126,8 +127,9 @@ class StoreData(DataSource):
     def open(self, directory: RunDirectory, seed: int) -> Stores:
         return self._open(verify=True)
 
-    def train_folder(self, directory: RunDirectory) -> Path | None:
-        return Path(self.train)
+    def store_folder(self, directory: RunDirectory, part: Part) -> Path | None:
+        folder = {"train": self.train, "validation": self.validation}[part]
+        return Path(folder) if folder else None
 
     def prepared_stores(self) -> Stores:
         return self._open(verify=False)

@@ -19,6 +19,7 @@ from esnlm.data.text_files import INVISIBLE, code_point
 if TYPE_CHECKING:
     import numpy as np
 
+    from esnlm.data.store import TokenStore
     from esnlm.models.ngrams import NgramModel
 
 
@@ -125,6 +126,14 @@ class ScorableRun(Predictor, Protocol):
     def step(self) -> int: ...
     @property
     def directory(self) -> Path: ...
+    def cached_log_probs(
+        self,
+        text: "TokenStore",
+        by_document: bool,
+        progress: ShowProgress = False,
+        *,
+        group: "np.ndarray | None" = None,
+    ) -> "np.ndarray": ...
     def unigram(self) -> "NgramModel | None": ...
 
 

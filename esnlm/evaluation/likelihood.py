@@ -14,8 +14,7 @@ import numpy as np
 from esnlm.data.store import TokenStore
 from esnlm.evaluation import scoring
 from esnlm.features.batching import group_by_tokens
-from esnlm.features.documents import whole_documents
-from esnlm.features.stream import DocumentFeatures, SentenceFeatures
+from esnlm.features.stream import SentenceFeatures
 from esnlm.machine.compute import ResolvedCompute
 from esnlm.models.ngrams import NgramModel
 
@@ -80,21 +79,22 @@ def of_model(
             measuring stops and the result is None.
         by_document: carry the state over the sentences of a document.
     """
-    if by_document:
-        assert isinstance(stream, DocumentFeatures), (
-            "`Experiment` accepts documents for models with a state only"
-        )
-        streams = whole_documents(text, max_streams=stream.slots)
-        windows = scoring.document_nll(stream, readout, streams, compute)
-    else:
-        windows = scoring.total_nll(stream, readout, text, compute)
     nats, eos_nats, tokens = 0.0, 0.0, 0
-    for window in windows:
-        nats += window.nats
-        eos_nats += window.eos_nats
-        tokens += window.tokens
+    for window in scoring.text_windows(stream, text, compute.window_tokens, by_document):
+        log_probs = scoring.window_log_probs(window, readout, compute)
+        nats -= float(log_probs.sum(dtype=np.float64))
+        eos_nats -= float(log_probs[window.is_last].sum(dtype=np.float64))
+        tokens += len(log_probs)
+        del window
         if on_progress(nats, tokens):
             return None
+    return _likelihood(text, nats, eos_nats)
+
+
+def of_log_probs(text: TokenStore, log_probs: np.ndarray) -> Likelihood:
+    """Returns the likelihood of a text by log p of its predicted tokens in order, (P,) in nats."""
+    of_eos = log_probs[np.cumsum(text.lengths - 1) - 1]
+    nats, eos_nats = (-float(part.sum(dtype=np.float64)) for part in (log_probs, of_eos))
     return _likelihood(text, nats, eos_nats)
 
 

@@ -18,8 +18,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from esnlm.base.errors import InputError
+from esnlm.data.store import TokenStore
 from esnlm.features.batching import group_by_tokens, padded_size, read_by_tokens
-from esnlm.features.documents import TokenStreams
+from esnlm.features.documents import whole_documents
 from esnlm.features.stream import DocumentFeatures, SentenceFeatures
 from esnlm.machine import xla
 from esnlm.machine.compute import ResolvedCompute
@@ -30,57 +32,72 @@ from esnlm.readout import linear
 SIZES = 8
 
 
-class WindowNll(NamedTuple):
-    """The negative log-likelihood of some sentences, in nats."""
+class TextWindow(NamedTuple):
+    """Predictions of a text that are made together. Delete it before the next one is made."""
 
-    nats: float
-    tokens: int  # predicted
-    eos_nats: float  # the part of `nats` from the last token of each sentence
+    buffer: jax.Array  # features in its rows
+    rows: np.ndarray  # (P,), of the features before each predicted token
+    targets: np.ndarray  # (P,), the predicted tokens
+    is_last: np.ndarray  # (P,) bool, whether the token is the last one of its sentence
+    numbers: np.ndarray  # (P,), of the predictions, counted from 0 in the order of the text
 
 
-def total_nll(
-    stream: SentenceFeatures,
-    params: dict,
-    sentences: Iterable[np.ndarray],
-    compute: ResolvedCompute,
-) -> Iterator[WindowNll]:
-    """Yields the negative log-likelihood of sentences per window, summed in float64.
+def text_windows(
+    stream: SentenceFeatures, text: TokenStore, tokens: int, by_document: bool
+) -> Iterator[TextWindow]:
+    """Yields the predictions of a text; with `by_document`, the state is carried over the sentences
+    of a document."""
+    if not by_document:
+        return sentence_windows(stream, text, tokens)
+    if not isinstance(stream, DocumentFeatures):
+        raise InputError("context is document: this model carries no state; choose sentence")
+    return _document_windows(stream, text, tokens)
 
-    At most compute.window_tokens states exist at once, unless one sentence alone has more, and
-    logits of compute.chunk_tokens states.
 
-    Args:
-        stream, params: the features of a model, and the arrays of its readout.
-        sentences: int arrays with BOS and EOS.
+def sentence_windows(
+    stream: SentenceFeatures, sentences: Iterable[np.ndarray], tokens: int
+) -> Iterator[TextWindow]:
+    """Yields the predictions of sentences, int arrays with BOS and EOS.
+
+    At most `tokens` states exist at once, unless one sentence alone has more.
     """
-    for window in read_by_tokens(sentences, compute.window_tokens):
+    first = 0
+    for window in read_by_tokens(sentences, tokens):
         buffer, rows = stream.read([sentence[:-1] for sentence in window])
-        targets = [sentence[1:] for sentence in window]
-        collect = _launch(params, buffer, rows, targets, compute.precision, compute.chunk_tokens)
+        targets = np.concatenate([sentence[1:] for sentence in window])
+        is_last = np.zeros(len(targets), bool)
+        is_last[np.cumsum(list(map(len, rows))) - 1] = True
+        numbers = np.arange(first, first + len(targets))
+        yield TextWindow(buffer, np.concatenate(rows), targets, is_last, numbers)
         del buffer  # before the next one is made
-        yield _sum(np.concatenate(collect()), np.cumsum(list(map(len, targets))) - 1)
+        first += len(targets)
 
 
-def document_nll(
-    stream: DocumentFeatures, params: dict, streams: TokenStreams, compute: ResolvedCompute
-) -> Iterator[WindowNll]:
-    """Yields what `total_nll` does for documents, whose state is carried over their sentences."""
+def _document_windows(
+    stream: DocumentFeatures, text: TokenStore, tokens: int
+) -> Iterator[TextWindow]:
+    """Yields the predictions of documents, whose state is carried over their sentences."""
+    streams = whole_documents(text, max_streams=stream.slots)
     state = stream.cell.initial_state(len(streams.sizes))
-    for chunk in streams.chunks(compute.window_tokens):
+    for chunk in streams.chunks(tokens):
         state, buffer, rows = stream.read_on(chunk, state)
-        if not len(rows):
-            continue
-        (log_probs,) = _launch(
-            params, buffer, [rows], [chunk.targets], compute.precision, compute.chunk_tokens
-        )()
+        is_read = chunk.left > 0  # before a predicted token
+        if is_read.any():
+            places = chunk.steps.corpus_positions[is_read].astype(np.int64)
+            numbers = places + 1 - np.searchsorted(text.offsets, places, side="right")
+            yield TextWindow(buffer, rows, chunk.targets, chunk.left[is_read] == 1, numbers)
         del buffer
-        yield _sum(log_probs, chunk.left[chunk.left > 0] == 1)
 
 
-def _sum(log_probs: np.ndarray, of_eos: np.ndarray) -> WindowNll:
-    """Sums log-probabilities, (P,); `of_eos` selects those of EOS."""
-    nats = -float(log_probs.sum(dtype=np.float64))
-    return WindowNll(nats, len(log_probs), -float(log_probs[of_eos].sum(dtype=np.float64)))
+def window_log_probs(window: TextWindow, params: dict, compute: ResolvedCompute) -> np.ndarray:
+    """Returns the log-probabilities of a window's predictions in nats, (P,) float32.
+
+    Logits of at most compute.chunk_tokens states exist at once. `params` are the arrays of the
+    readout.
+    """
+    rows, targets, chunk = [window.rows], [window.targets], compute.chunk_tokens
+    (log_probs,) = _launch(params, window.buffer, rows, targets, compute.precision, chunk)()
+    return log_probs
 
 
 def token_log_probs(

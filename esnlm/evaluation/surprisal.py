@@ -12,16 +12,19 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from esnlm.base.console import ShowProgress, counted, info
 from esnlm.base.errors import InputError, warn_caller
+from esnlm.data.encode import Encoded, store_in_memory
 from esnlm.data.tables import GIVE_TEXT
 from esnlm.evaluation import conventions
 from esnlm.evaluation.conventions import (
     Predictor,
+    ScorableRun,
     encode,
     is_blank,
     list_texts,
@@ -86,18 +89,24 @@ def surprisals(
     documents: Sequence[Sequence[int]],
     options: Options,
     progress: ShowProgress = False,
+    cached: Sequence[Sequence[int]] | None = None,
 ) -> list[dict]:
     """Computes the table of surprisals; `Run.surprisal` documents its rows.
 
     A document is a list of sentence numbers; its sentences are read one after another. Blank
-    sentences are left out.
+    sentences are left out. With a cache, `cached` are the documents whose tokens it counts.
     """
     options.check()
     convention, tokenizer = conventions.get(options.scoring), run.tokenizer
     sequences = encode(list_texts(text for text, _ in sentences), tokenizer, options.scoring)
     streams = streams_of(sentences, documents)
+    if not streams:
+        return []
 
     def predict(**arguments: Any) -> dict[int, np.ndarray]:
+        if cached is not None:
+            with_cache = cast(ScorableRun, run)  # n-gram models have no cache
+            return _predict_with_cache(with_cache, streams, sequences, cached, arguments)
         compute = partial(run.token_log_probs_of, **arguments)
         return _predict(streams, sequences, run.longest, compute)
 
@@ -176,6 +185,32 @@ def _predict(
             # without the prediction of the next sentence's BOS
             predictions[number] = part[: len(sequences[number]) - 1]
     return predictions
+
+
+def _predict_with_cache(
+    run: ScorableRun,
+    streams: list[list[int]],
+    sequences: list[np.ndarray],
+    cached: Sequence[Sequence[int]],
+    arguments: dict[str, Any],
+) -> dict[int, np.ndarray]:
+    """Returns what `_predict` does, with a cache for each of the documents `cached`."""
+    numbers = list(chain(*streams))
+    lengths = np.array([len(sequences[number]) for number in numbers])
+    document_of = {number: d for d, document in enumerate(cached) for number in document}
+    encoded = Encoded(
+        tokens=np.concatenate([sequences[number] for number in numbers]),
+        lengths=lengths,
+        words=np.zeros_like(lengths),
+        bytes=np.zeros_like(lengths),
+        documents=np.array([document_of[number] for number in numbers]),
+        empty_lines=0,
+    )
+    text = store_in_memory(Path("sentences"), run.tokenizer, encoded)
+    by_document = len(streams) < len(numbers)  # else each sentence is read alone
+    log_probs = run.cached_log_probs(text, by_document, **arguments).astype(np.float64)
+    parts = np.split(log_probs, np.cumsum(lengths[:-1] - 1))
+    return dict(zip(numbers, parts, strict=True))
 
 
 def windows_of(length: int, longest: int | None) -> list[tuple[int, int, int]]:

@@ -56,6 +56,7 @@ class RunDirectory:
     profile = Entry("profile/")  # the traces of `train.py --profile`
     plots = Entry("plots/")
     evaluation = Entry("evaluation/")
+    cache = Entry("cache/")  # the weights of a cache, a sealed file for each step
     diagnostics = Entry("diagnostics/")
     manifest_file = Entry("manifest.json")  # the sha256 of the files that no longer change
     lock = Entry(".lock")  # held during training, so that no second process trains here

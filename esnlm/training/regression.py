@@ -218,8 +218,10 @@ class Fit:
         placed = self.placement.shard({"readout": readout})["readout"]
         params = self.placement.mask_padding_logits(placed)
         nats, tokens = 0.0, 0
-        for window in scoring.total_nll(self.stream, params, sample, compute):
-            nats, tokens = nats + window.nats, tokens + window.tokens
+        for window in scoring.sentence_windows(self.stream, sample, compute.window_tokens):
+            log_probs = scoring.window_log_probs(window, params, compute)
+            nats, tokens = nats - float(log_probs.sum(dtype=np.float64)), tokens + len(log_probs)
+            del window
         return nats, tokens
 
     def _read(self, sentences: np.ndarray) -> Window:

@@ -1,5 +1,6 @@
 """`esnlm likelihood`, from the arguments to the table and the file; and `run.likelihood`."""
 
+import dataclasses
 import json
 import shutil
 
@@ -106,6 +107,22 @@ def test_the_command_prints_a_table_and_writes_a_file(run, dev, tmp_path, capsys
     assert small.esnlm(*words) == 2 and json.loads((tmp_path / "new.json").read_text()) == written
     assert small.esnlm(*words, "--overwrite", "--untrained") == 0
     assert json.loads((tmp_path / "new.json").read_text())["step"] == 0
+
+
+def test_the_cache_is_added_and_says_that_it_was_fitted_to_this_text(
+    run, stores, dev, measure, tmp_path, capsys
+):
+    folder = small.copy(run, tmp_path / "run")
+    with pytest.warns(UserWarning, match="fitted to this very text"):
+        result = measure(folder, "--store", dev, stores / "train", "--cache")
+    loaded = esnlm.load(folder)
+    assert result["cache"] == dataclasses.asdict(loaded.cache_fit)
+    own, other = result["texts"]
+    assert "fitted to this very text" in own["note"] and other["note"] is None
+    assert other["models"]["model"]["nll"] == loaded.likelihood(stores / "train", cache=True).nll
+    title, *_ = capsys.readouterr().out.splitlines()
+    assert title.startswith(f"run, step {loaded.step}, with the cache: NLL")
+    assert measure(folder, "--store", dev)["cache"] is None
 
 
 def test_a_checkpoint_and_the_untrained_model_are_measured_too(run, dev, measure):

@@ -6,6 +6,7 @@ import io
 import json
 import math
 
+import numpy as np
 import pytest
 
 import esnlm
@@ -14,7 +15,9 @@ from esnlm.commands.score import table_text
 from esnlm.data.encode import encode_sentences
 from esnlm.data.tables import read_table
 from esnlm.evaluation import words as word_rows
+from esnlm.evaluation.cache import RANGES, CacheFit
 from esnlm.loaded_run import Run
+from esnlm.models.ngrams import NgramModel
 from esnlm.reports import surprisal_plot
 from tests.evaluation import small_run
 
@@ -361,6 +364,31 @@ def test_words_are_drawn_in_reading_order(here, monkeypatch):
     assert call("--input", "words.csv", *columns, "--plot", "rows.png") == 0
     assert [row["word"] for row in drawn[0]] == ["The", "cats", "sleep.", "The", "cat", "run"]
     assert (here / "rows.png").read_bytes() == b"picture"
+
+
+@pytest.mark.parametrize("context", ["sentence", "document"])
+def test_documents_say_where_the_counts_of_the_cache_begin_anew(
+    here, capsys, small, monkeypatch, context
+):
+    fit = CacheFit(0, "", "", RANGES, [], [1.0] * 5, math.nan, math.nan)
+    monkeypatch.setitem(small.__dict__, "cache_fit", fit)
+    counts = np.ones(small.tokenizer.vocab_size)
+    monkeypatch.setattr(loaded_run.Run, "unigram", lambda run: NgramModel.from_counts(counts))
+    (here / "words.csv").write_text(WORDS)
+    columns = ["--word", "word", "--sentence", "sentence", "--document", "item"]
+    words = ["--input", "words.csv", *columns, "--format", "tsv", "--context", context]
+    found = score(capsys, *words, "--cache")
+    expected, as_one = (
+        small.surprisal(SENTENCES, context=context, documents=documents, cache=True, eos=False)
+        for documents in ([7, 7, 8], [7, 7, 7] if context == "sentence" else [7, 8, 8])
+    )
+    assert [float(row["surprisal_bits"]) for row in found] == surprisals(expected)
+    assert expected[-2:] != as_one[-2:]
+    assert [row["surprisal_bits"] for row in score(capsys, *words)] != [
+        row["surprisal_bits"] for row in found
+    ]
+    assert commands.main(["score", "--run", "small", "--cache"]) == 2
+    assert "--cache, --out and --plot need --tokens or --word" in capsys.readouterr().err
 
 
 def test_files_are_written_and_not_overwritten_unasked(here, rendered):

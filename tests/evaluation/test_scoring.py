@@ -81,21 +81,25 @@ def test_group_log_probs_agree_with_the_oracle(model, sequences, chunk, window_t
 
 
 @pytest.mark.parametrize("begins_alike", [True, False])
-def test_total_nll_agrees_with_the_oracle(model, sequences, begins_alike):
+def test_window_log_probs_agree_with_the_oracle(model, sequences, begins_alike):
     bos = np.array([V - 1] * begins_alike, np.int32)
     sentences = [
         np.append(bos, sequence).astype(np.int32) for sequence in sequences if len(sequence) > 1
     ]
     stream = FeatureStream(model.reservoir.for_device("csr"), slots=8, capacity=32)
     compute = ComputeConfig(window_tokens=100, chunk_tokens=64)
-    windows = list(scoring.total_nll(stream, model.params["readout"], sentences, compute))
-    assert sum(window.tokens for window in windows) == sum(
-        len(sentence) - 1 for sentence in sentences
+    params, log_probs, of_last, numbers = model.params["readout"], [], [], []
+    for window in scoring.sentence_windows(stream, sentences, compute.window_tokens):
+        log_probs.append(scoring.window_log_probs(window, params, compute))
+        of_last.append(log_probs[-1][window.is_last])
+        numbers.append(window.numbers)
+    assert len(log_probs) > 1 and np.concatenate(numbers).tolist() == list(
+        range(sum(len(sentence) - 1 for sentence in sentences))
     )
-    total = -sum(expected(model, sentence).sum() for sentence in sentences)
-    assert sum(window.nats for window in windows) == pytest.approx(total, rel=TOLERANCE)
-    of_last = -sum(expected(model, sentence)[-1] for sentence in sentences)
-    assert sum(window.eos_nats for window in windows) == pytest.approx(of_last, rel=TOLERANCE)
+    exact = [expected(model, sentence) for sentence in sentences]
+    np.testing.assert_allclose(np.concatenate(log_probs), np.concatenate(exact), rtol=TOLERANCE)
+    last = [each[-1] for each in exact]
+    np.testing.assert_allclose(np.concatenate(of_last), last, rtol=TOLERANCE)
 
 
 def test_the_likeliest_token_is_marked_beside_the_same_log_probabilities(model, sequences):

@@ -7,8 +7,10 @@ from argparse import Namespace
 import numpy as np
 import pytest
 
+import esnlm
 from esnlm.base.errors import InputError
 from esnlm.data.corpus import unigram_counts
+from esnlm.data.store import open_store
 from experiments import documents
 
 
@@ -32,28 +34,26 @@ def test_a_mixture_is_fitted_on_the_other_half():
     np.testing.assert_allclose(found[20:], nats[20:])
 
 
-def test_the_counts_of_a_document_are_the_cache_and_change_the_logits():
-    rng = np.random.default_rng(0)
-    document, unigram, logits = (
-        rng.integers(0, 4, 10),
-        np.array([0.1, 0.2, 0.3, 0.4]),
-        rng.normal(size=(9, 4)),
-    )
-    expected, shares = [], []
-    for t, o in enumerate(logits):
-        counts = np.bincount(document[: t + 1], minlength=4)
-        boosts = np.log(1 + counts / (documents.PRIOR * unigram))
-        scores = np.exp(o + documents.COUNT_WEIGHTS[:, None] * boosts)  # (E, 4)
-        expected.append(np.log(scores.sum(axis=1) / scores[:, document[t + 1]]))
-        shares.append(counts[document[t + 1]] / (t + 1))
-    p = (np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)).astype(np.float32)
-    unigram, none = unigram.astype(np.float32), np.zeros(4, np.float32)
-    counts, *begin = documents.with_counts(p[:5], document[:5], document[1:6], none, unigram)
-    _, *rest = documents.with_counts(p[5:], document[5:9], document[6:], counts, unigram)
-    for found, exact in zip(
-        map(np.concatenate, zip(begin, rest, strict=True)), (expected, shares), strict=True
-    ):
-        np.testing.assert_allclose(found, exact, rtol=0, atol=16 * np.finfo(np.float32).eps)
+def test_surprisals_are_those_of_the_library_and_shares_those_of_the_document_so_far(
+    trained, stores
+):
+    run, store = esnlm.load(trained("esn")), open_store(stores / "dev")
+    (sentences,) = documents.read(store)
+    nats, shares = documents.surprisals(run, [sentences[:15], sentences[15:]])
+    alone = np.concatenate(run.token_log_probs_of(sentences))
+    np.testing.assert_allclose(nats[0], -alone, rtol=1e-4)
+    expected = []
+    for part in (sentences[:15], sentences[15:]):
+        document = documents.end_to_end(part).tolist()
+        expected += [document[:t].count(document[t]) / t for t in range(1, len(document))]
+    assert shares.tolist() == expected
+    first = len(documents.end_to_end(sentences[:15])) - 1
+    weights = documents.COUNT_WEIGHTS
+    parts = list(run._by_weight(store, by_document=False, weights=weights, progress=False))
+    together = np.concatenate([part.log_probs for part in parts])
+    np.testing.assert_allclose(nats[:, :first].T, -together[:first], rtol=1e-5)
+    later = slice(first, first + 9)  # of the second document, whose counts begin anew
+    assert (nats[1:, later] + together[later, 1:].T != 0).all()
 
 
 def test_models_are_compared_by_seed_at_the_rate_that_is_best_for_the_first_seed(tmp_path, capsys):
