@@ -1,5 +1,7 @@
-"""Words: those of a table, as documents of sentences in reading order, and those of a training text,
-with their frequencies on the Zipf scale (van Heuven et al. 2014)."""
+"""The words of a table, as documents of sentences in reading order, and of a training text.
+
+Frequencies are on the Zipf scale (van Heuven et al. 2014).
+"""
 
 import math
 import re
