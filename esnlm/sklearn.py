@@ -2,7 +2,7 @@
 
 The reservoir is an `esnlm.Reservoir` in float64. The readout is a ridge regression on (u, x), the
 input and the state, with an intercept (readout/least_squares.py); a classifier reads its scores by
-Bayes' rule (readout/discriminant.py). Both need only sums over the states, so at most the states of
+Bayes' rule (readout/least_squares.py). Both need only sums over the states, so at most the states of
 some thousand steps, or of the longest sequence with `predicts="sequences"`, are in memory.
 
 Example:
@@ -24,8 +24,7 @@ from esnlm.api.reservoir import Reservoir, input_scales
 from esnlm.base.errors import InputError, warn_caller
 from esnlm.features.batching import group_by_tokens
 from esnlm.readout.base import BLOCK
-from esnlm.readout.discriminant import DiscriminantSums
-from esnlm.readout.least_squares import RidgeSums, Solution
+from esnlm.readout.least_squares import DiscriminantSums, RidgeSums, Solution
 from esnlm.readout.ridge import Ridge
 
 try:

@@ -19,8 +19,7 @@ from esnlm.data.tables import Table, is_data_frame, table_of
 from esnlm.data.tokenizer import Tokenizer
 from esnlm.evaluation import surprisal
 from esnlm.evaluation.surprisal import Options, join_sentences, word_spans
-from esnlm.evaluation.word_frequency import log_frequencies, word_form
-from esnlm.evaluation.words import TableWords, read_words
+from esnlm.evaluation.words import TableWords, log_frequencies, read_words, word_form
 from esnlm.loaded_run import Run
 from esnlm.models.ngrams import NgramModel
 

@@ -1,21 +1,27 @@
-"""Reads a table with one word per row as documents of sentences, in reading order."""
+"""Words: those of a table, as documents of sentences in reading order, and those of a training text,
+with their frequencies on the Zipf scale (van Heuven et al. 2014)."""
 
+import math
 import re
 from bisect import bisect
-from collections.abc import Callable, Hashable, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby, pairwise
 
 from esnlm.base.console import counted, info
 from esnlm.base.errors import InputError
 from esnlm.data.sentences import load_punkt, punkt_splitter
+from esnlm.data.store import TokenStore
 from esnlm.data.tables import Table
-from esnlm.evaluation.surprisal import JoinedSentence, join, separator_of
+from esnlm.data.tokenizer import Tokenizer
+from esnlm.evaluation.surprisal import JoinedSentence, bare_span, join, separator_of
 
 POSITIONS = ("word_number", "ia_id", "zone", "position")  # columns of positions, in lower case
 NO_SPACE = ("no", "false", "0", "0.0", "0,0")  # in lower case
 # The end of a quotation that is a sentence, as in '"Stop!" he cried.'
 QUOTED_END = re.compile("[.?!…][\"'”’»›“‘«‹]+$")
+BLOCK_SENTENCES = 1 << 12  # sentences decoded at a time, to bound the memory
 
 
 @dataclass(frozen=True)
@@ -202,3 +208,37 @@ def sentence_numbers(joined: JoinedSentence, split: Callable[[str], list[str]]) 
     for sentence in split(text):
         ends.append(text.index(sentence, ends[-1]) + len(sentence))
     return [bisect(ends, start) for start, _ in joined.words or []]
+
+
+def word_form(word: str) -> str:
+    """Returns a word in lower case without punctuation at its edges; "" if it is punctuation."""
+    first, end = bare_span(word)
+    return word[first:end].lower()
+
+
+def count_forms(store: TokenStore, tokenizer: Tokenizer) -> Counter[str]:
+    """Counts the words of a store, which white space separates, by their forms."""
+    spelled = [tokenizer.decode_bytes([i]) for i in range(tokenizer.vocab_size)]
+    spelled[tokenizer.bos] = spelled[tokenizer.eos] = b"\n"  # no word continues past its sentence
+    words = Counter[str]()
+    edges = [*store.offsets[:-1:BLOCK_SENTENCES].tolist(), len(store.tokens)]
+    for first, end in pairwise(edges):
+        block = b"".join(map(spelled.__getitem__, store.tokens[first:end].tolist()))
+        words.update(block.decode("utf-8", errors="replace").split())
+    forms = Counter[str]()
+    for word, count in words.items():
+        forms[word_form(word)] += count
+    del forms[""]
+    return forms
+
+
+def log_frequencies(
+    forms: Iterable[str], store: TokenStore, tokenizer: Tokenizer
+) -> list[float | None]:
+    """Returns the log-frequency of each form in the text of a store; None for the form "".
+
+    For the count c of a form among n words of t forms it is log10((c + 1) / ((n + t) / 10^6)) + 3.
+    """
+    counts = count_forms(store, tokenizer)
+    millions = (counts.total() + len(counts)) / 1e6
+    return [math.log10((counts[form] + 1) / millions) + 3 if form else None for form in forms]

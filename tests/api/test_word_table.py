@@ -13,7 +13,7 @@ from esnlm.data.encode import encode_sentences
 from esnlm.data.sources import ImportedData
 from esnlm.evaluation.cache import RANGES, CacheFit
 from esnlm.evaluation.surprisal import word_ends
-from esnlm.evaluation.word_frequency import log_frequencies
+from esnlm.evaluation.words import log_frequencies
 from esnlm.loaded_run import Run
 from esnlm.models.ngrams import NgramModel
 from tests.evaluation import small_run

@@ -6,8 +6,8 @@ import pytest
 
 from esnlm.data.encode import encode_sentences
 from esnlm.data.tokenizer import train_bpe
-from esnlm.evaluation import word_frequency
-from esnlm.evaluation.word_frequency import count_forms, log_frequencies, word_form
+from esnlm.evaluation import words
+from esnlm.evaluation.words import count_forms, log_frequencies, word_form
 
 SENTENCES = ["The cats sleep.", "“The” cats don't -- run!", "Über Übung?", "Zoë 😀 the", "end"]
 TOKENIZER = train_bpe(SENTENCES * 3, 290)
@@ -17,7 +17,7 @@ COUNTS |= {"zoë": 1, "end": 1}
 
 @pytest.mark.parametrize("block", [1, 2, 5, 100])
 def test_words_are_counted_by_their_forms_and_end_with_their_sentence(monkeypatch, block):
-    monkeypatch.setattr(word_frequency, "BLOCK_SENTENCES", block)
+    monkeypatch.setattr(words, "BLOCK_SENTENCES", block)
     store = encode_sentences(SENTENCES, TOKENIZER)
     assert count_forms(store, TOKENIZER) == COUNTS
 
