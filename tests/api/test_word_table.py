@@ -11,6 +11,7 @@ import esnlm
 from esnlm.base.errors import InputError
 from esnlm.data.encode import encode_sentences
 from esnlm.data.sources import ImportedData
+from esnlm.evaluation.cache import RANGES, CacheFit
 from esnlm.evaluation.surprisal import word_ends
 from esnlm.evaluation.words import log_frequencies
 from esnlm.loaded_run import Run
@@ -115,6 +116,22 @@ def test_words_have_those_of_a_document_that_is_read_on(run):
     assert in_reading_order(rows, "surprisal_nats") == close(expected)
     assert in_reading_order(rows, "context_words") == [0, 1, 2, 3, 4, 5, 0, 1, 2]
     assert {row["context"] for row in rows} == {"document"}
+
+
+def test_a_cache_counts_the_tokens_of_a_document(run, monkeypatch):
+    fit = CacheFit(0, "", "", RANGES, [], [1.0] * 5, math.nan, math.nan)
+    cached = dataclasses.replace(run)
+    monkeypatch.setitem(cached.__dict__, "cache_fit", fit)
+    counts = np.ones(TOKENIZER.vocab_size)
+    monkeypatch.setattr(Run, "unigram", lambda run: NgramModel.from_counts(counts))
+    rows = esnlm.score_words(table(), cached, cache=True, **NEEDED)
+    words = [["The", "cats", "sleep."], ["c", "ats", "run"], ["The", "-", "cat"]]
+    spaces = [[True] * 3, [False, True, True], [True] * 3]
+    options = {"documents": [1, 1, 2], "spaces": spaces, "eos": False}
+    expected = cached.surprisal(words, cache=True, **options)
+    assert in_reading_order(rows, "surprisal_bits") == [row["surprisal_bits"] for row in expected]
+    plain = esnlm.score_words(table(), cached, **NEEDED)
+    assert in_reading_order(rows, "surprisal_bits") != in_reading_order(plain, "surprisal_bits")
 
 
 def test_baselines_sum_over_tokens_and_are_fitted_once(run, store, monkeypatch):
