@@ -1,9 +1,9 @@
 """Echo state networks for real-valued sequences as scikit-learn estimators (needs esnlm[sklearn]).
 
 The reservoir is an `esnlm.Reservoir` in float64. The readout is a ridge regression on (u, x), the
-input and the state, with an intercept (readout/least_squares.py); a classifier reads its scores by
-Bayes' rule (readout/least_squares.py). Both need only sums over the states, so at most the states of
-some thousand steps, or of the longest sequence with `predicts="sequences"`, are in memory.
+input and the state, with an intercept; a classifier reads its scores by Bayes' rule (both in
+readout/least_squares.py). Both need only sums over the states, so at most the states of some
+thousand steps, or of the longest sequence with `predicts="sequences"`, are in memory.
 
 Example:
     from esnlm.sklearn import ReservoirRegressor

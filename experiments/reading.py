@@ -19,7 +19,7 @@ and over the sentences of the treebank, which average the seeds first.
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
 
@@ -48,42 +48,48 @@ def split_name(name: str) -> tuple[str, int]:
     return model, int(seed)
 
 
-def score(words: pd.DataFrame, folder: Path, cache: bool) -> Iterator[tuple[dict, pd.DataFrame]]:
-    """Yields a record and the table of words for each checkpoint of each run, the last one first."""
-    for directory in finished(folder):
-        steps = sorted(checkpoint.all_steps(directory / "checkpoints"))
-        for step in reversed(steps):
-            run = esnlm.load(directory, step=step)
-            is_last = step == steps[-1]
-            model, seed = split_name(directory.name)
-            by_document = run.config.data.document_chunk is not None
-            for with_cache in (False, True) if cache and is_last else (False,):
-                table = esnlm.score_words(
-                    words,
-                    run,
-                    document="item",
-                    context="document" if by_document else "sentence",
-                    baselines=BASELINES,
-                    previous=reading_times.PREVIOUS,
-                    cache=with_cache,
-                )
-                name = f"{model} with the cache" if with_cache else model
-                yield {"model": name, "seed": seed, "step": step, "last": is_last}, table
+def score(
+    words: pd.DataFrame, runs: list[esnlm.Run], baselines: list[str], cache: bool = False
+) -> pd.DataFrame:
+    """Returns the table of words of checkpoints of one run, read as it was trained."""
+    is_by_document = runs[0].config.data.document_chunk is not None
+    context = "document" if is_by_document else "sentence"
+    return esnlm.score_words(
+        words,
+        runs,
+        document="item",
+        context=context,
+        cache=cache,
+        baselines=baselines,
+        previous=reading_times.PREVIOUS,
+    )
 
 
 def measure_times(args: argparse.Namespace) -> None:
     words = pd.read_csv(args.words, **reading_times.TEXT)
     times = pd.read_csv(args.times, **reading_times.TEXT).rename(columns={"gmeanItemRT": "time"})
+    times = times[["item", "zone", "time"]]
     records: list[dict] = []
-    for record, table in score(words, args.runs, args.cache):
-        gains = reading_times.gains(table, times[["item", "zone", "time"]])
+    for directory in finished(args.runs):
+        model, seed = split_name(directory.name)
+        steps = sorted(checkpoint.all_steps(directory / "checkpoints"))
+        runs = [esnlm.load(directory, step=step) for step in steps]
+        baselines = ["unigram", "bigram"] if records else BASELINES
+        gains = reading_times.gains(score(words, runs, baselines), times)
         if not records:
             for baseline in BASELINES:
-                gain = gains[f"surprisal_bits_{baseline.replace('-', '')}"]
+                gain = gains.pop(f"surprisal_bits_{baseline.replace('-', '')}")
                 records.append({"model": baseline, "seed": 0, "step": 0, "last": True} | gain)
-        records.append(record | gains["surprisal_bits"])
+        for step, gain in zip(steps, gains.values(), strict=False):  # the columns of runs are first
+            is_last = step == steps[-1]
+            records.append({"model": model, "seed": seed, "step": step, "last": is_last} | gain)
+        if args.cache:
+            cached = reading_times.gains(score(words, runs[-1:], baselines[:2], True), times)
+            name = f"{model} with the cache"
+            record = {"model": name, "seed": seed, "step": steps[-1], "last": True}
+            records.append(record | cached["surprisal_bits"])
         write_json(args.out.with_suffix(".json"), records)
-        print(f"{record['model']}, seed {record['seed']}, step {record['step']}", flush=True)
+        print(f"{model}, seed {seed}", flush=True)
     write_file(args.out.with_suffix(".md"), times_table(records))
     draw_times(records, args.out.with_suffix(".png"))
 
