@@ -24,7 +24,6 @@ from typing import Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy import optimize
 
 LogProbs = Literal["calibrated", "softmax"]  # rules that turn linear scores into log-probabilities
 Fitted = tuple[dict[str, np.ndarray], dict]  # a readout, and its record for the summary
@@ -127,6 +126,8 @@ def fit_rule(
         loss, gradient = mean_nll([*numbers, *start[len(numbers) :]])
         slope = (numbers - mean) / deviation**2 / count
         return loss + penalty(numbers), gradient[free] + slope
+
+    from scipy import optimize  # takes a tenth of a second
 
     fit = optimize.minimize(
         penalized_nll,
