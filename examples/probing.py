@@ -153,7 +153,11 @@ def main() -> None:
     parser.add_argument("train", help="CoNLL-U file that the probes are fitted to")
     parser.add_argument("test", help="CoNLL-U file that they are tested on")
     parser.add_argument("--run", nargs="+", required=True)
-    parser.add_argument("--untrained", action="store_true", help="probe the runs before training")
+    parser.add_argument(
+        "--untrained",
+        action="store_true",
+        help="probe the runs before training (only --layer z changes in an ESN: the rest is frozen)",
+    )
     parser.add_argument("--layer", help="a name of run.layers (default: the readout's features)")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
