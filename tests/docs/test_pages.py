@@ -2,14 +2,18 @@
 each page are run, on less text."""
 
 import json
+import math
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+import tarfile
 import textwrap
 from pathlib import Path
 
+import nltk.data
 import pytest
 
 from esnlm import commands
@@ -23,7 +27,7 @@ NAMES = {file.stem: file for file in PAGES}
 # What is not run: tests, the network, other data and machines, and lines with a name to fill in.
 NOT_RUN = re.compile(
     r"^python -m (venv|pip|pytest)|nltk.download|^python benchmarks|^esnlm (babylm|lm-eval|import) "
-    r"|number_prep|claims|FILE|DIR\b|\.\.\.|\$|[a-z0-9]+://|vocabulary: 4|--processes"
+    r"|number_prep|all_stories|en_ewt|claims|FILE|DIR\b|\.\.\.|\$|[a-z0-9]+://|vocabulary: 4|--processes"
 )
 SMALLER = [
     (r"train:8192", "train:300"),
@@ -158,6 +162,32 @@ def test_the_code_of_the_page_about_states_runs(world, monkeypatch):
     for block in re.findall(r"^```python\n(.*?)^```$", NAMES["states"].read_text(), re.M | re.S):
         exec(compile(block, "docs/states.md", "exec"), names)
     assert len(names["words"].rows) == 5
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    "page, archive", [("reading_times", "natural_stories"), ("probing", "ud_english_ewt")]
+)
+def test_the_research_of_a_page_runs(page, archive, world, data, tmp_path, monkeypatch, capsys):
+    """On the real data, with the small runs of the other pages: its block and its commands."""
+    pytest.importorskip("statsmodels", reason="needs statsmodels: pip install statsmodels")
+    shutil.copytree(data / "punkt_tab" / "english", tmp_path / "tokenizers/punkt_tab/english")
+    monkeypatch.setattr(nltk.data, "path", [str(tmp_path)])
+    monkeypatch.setenv("NLTK_DATA", str(tmp_path))
+    with tarfile.open(data / f"{archive}.tar.xz") as tar:
+        tar.extractall(tmp_path, filter="data")
+    monkeypatch.chdir(tmp_path / archive)
+    Path("runs").symlink_to(world / "runs")
+    Path("stores").symlink_to(world / "stores")
+    Path("examples").symlink_to(ROOT / "examples")
+    text = NAMES[page].read_text()
+    (block,) = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
+    exec(compile(block, f"docs/{page}.md", "exec"), {})
+    assert all(
+        math.isfinite(float(number)) for number in re.findall(r"[-\d.e]+", capsys.readouterr().out)
+    )
+    for line in re.findall(r"^ {4}((?:esnlm|python) .*)$", text, re.M):
+        run_command(line)
 
 
 def run_commands(page: str) -> None:
