@@ -447,10 +447,8 @@ class Run:
         path = directory.cache / f"{self.step}.json"
         fit = caches.read_fit(path, digest.hexdigest())
         if fit is None:
-            text, by_document = (
-                self._validation_store(),
-                self.config.data.document_chunk is not None,
-            )
+            text = self._validation_store()
+            by_document = self.config.data.document_chunk is not None
             fit = self._cached_model.fit(text, by_document, self.step, digest.hexdigest())
             fit.write(path)
         return fit
@@ -545,13 +543,9 @@ class Run:
 
     def _warn_of_context(self, context: str, documents: Sequence[Sequence[int]]) -> None:
         """Warns if a state is carried over sentences, but the model was trained on single ones."""
-        data, has_several = self.config.data, any(len(document) > 1 for document in documents)
-        if (
-            context == "document"
-            and has_several
-            and data.has_corpus
-            and data.document_chunk is None
-        ):
+        is_carried = context == "document" and any(len(document) > 1 for document in documents)
+        data = self.config.data
+        if is_carried and data.has_corpus and data.document_chunk is None:
             warn_caller(
                 f"context is document, but run {self.name} was trained on single sentences"
                 " (data.context sentence), so it has not learned to read on after one: choose"

@@ -159,14 +159,14 @@ def score_words(
     for name, run in scored.items():
         rows = run.surprisals_of(text.joined, text.documents, options, progress)
         columns[name] = [row[column] for row in rows]
-    by_sentence = replace(options, context="sentence", cache=False)
+    by_sentence = replace(options, context="sentence", cache=False)  # as n-gram models are fitted
     for name, model in ngrams.items():
         baseline = _Baseline(loaded[0].tokenizer, model)
         rows = surprisal.surprisals(baseline, text.joined, text.documents, by_sentence)
         columns[name] = [row[column] for row in rows]
     for lag, (name, k) in lagged.items():
         columns[lag] = text.previous(columns[name], k)
-    return _add(table, columns, text.rows)
+    return _add(table, cells, columns, text.rows)
 
 
 @dataclass(frozen=True)
@@ -309,8 +309,8 @@ def _fit(run: Run, orders: dict[str, int]) -> dict[str, NgramModel]:
     return {name: model.lower(order) for name, order in orders.items()}
 
 
-def _add(table: Any, columns: dict[str, list], rows: Sequence[int]) -> Any:
-    """Returns a table with columns added whose values belong to these rows."""
+def _add(table: Any, cells: Table, columns: dict[str, list], rows: Sequence[int]) -> Any:
+    """Returns a table, or the rows of `cells`, with columns added whose values belong to `rows`."""
     places = np.argsort(rows)
     columns = {name: [values[i] for i in places] for name, values in columns.items()}
     if is_data_frame(table):
@@ -319,9 +319,8 @@ def _add(table: Any, columns: dict[str, list], rows: Sequence[int]) -> Any:
             for name, values in columns.items()
         }
         return table.assign(**defined)
-    cells = table.rows if isinstance(table, Table) else table
     added = zip(*columns.values(), strict=True)
     return [
         row | dict(zip(columns, values, strict=True))
-        for row, values in zip(cells, added, strict=True)
+        for row, values in zip(cells.rows, added, strict=True)
     ]

@@ -9,7 +9,7 @@ of a maximum length read a stream in overlapping *windows*.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, groupby
@@ -20,7 +20,7 @@ from typing import Any, cast
 import numpy as np
 
 from esnlm.base.console import ShowProgress, counted
-from esnlm.base.errors import InputError
+from esnlm.base.errors import InputError, check_choice
 from esnlm.data.encode import Encoded, store_in_memory
 from esnlm.evaluation import conventions
 from esnlm.evaluation.conventions import (
@@ -71,12 +71,6 @@ class Options:
                 f"scoring {self.scoring} scores no first token, so the first word has no surprisal:"
                 " choose paper"
             )
-
-
-def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
-    """Raises InputError if a value is none of the choices."""
-    if value not in choices:
-        raise InputError(f"{name} is {value!r}: choose {' or '.join(choices)}")
 
 
 def columns(by: str, unit: str) -> list[str]:

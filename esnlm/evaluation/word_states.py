@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from esnlm.base.console import Progress, ShowProgress
+from esnlm.base.errors import check_choice
 from esnlm.evaluation.conventions import ScorableRun, encode, list_texts
-from esnlm.evaluation.surprisal import check_choice, cut_windows, streams_of
+from esnlm.evaluation.surprisal import cut_windows, streams_of
 from esnlm.evaluation.words import JoinedSentence, covering_tokens, token_spans, word_spans
 
 # which of its tokens a word has the state of
