@@ -466,7 +466,7 @@ class Run:
             )
         return store
 
-    @cached_property
+    @property
     def _cached_model(self) -> caches.CachedModel:
         unigram = self.unigram()
         assert unigram is not None, "an imported model has no validation text"

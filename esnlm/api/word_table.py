@@ -159,7 +159,8 @@ def score_words(
     for name, run in scored.items():
         rows = run.surprisals_of(text.joined, text.documents, options, progress)
         columns[name] = [row[column] for row in rows]
-    by_sentence = replace(options, context="sentence", cache=False)  # as n-gram models are fitted
+    # n-gram models read single sentences, as in the training text
+    by_sentence = replace(options, context="sentence", cache=False)
     for name, model in ngrams.items():
         baseline = _Baseline(loaded[0].tokenizer, model)
         rows = surprisal.surprisals(baseline, text.joined, text.documents, by_sentence)
