@@ -127,7 +127,10 @@ def times_table(records: list[dict]) -> str:
             [model, len(group), f"{surprisal:.2f}", spell(over_stories(group)), spread, spelled]
         )
     head = ["model", "seeds", "bits a word", "gain", "by seed", "gain beyond n-grams"]
-    return "\n".join(markdown_table(head, sorted(rows, key=lambda row: row[2]), align="lr")) + "\n"
+    return (
+        "\n".join(markdown_table(head, sorted(rows, key=lambda row: float(row[2])), align="lr"))
+        + "\n"
+    )
 
 
 def draw_times(records: list[dict], path: Path) -> None:

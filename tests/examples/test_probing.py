@@ -53,8 +53,9 @@ def test_a_probe_decodes_what_the_states_hold():
     labels[rng.random(600) < 0.2] = None
     holds = pd.get_dummies(labels).to_numpy(float) @ rng.normal(size=(3, 8))
     states = {"holds": holds, "noise": rng.normal(size=(600, 8))}
+    sentences, answers = pd.Series(range(400)) // 10, labels[400:].reset_index(drop=True)
     right = {
-        name: probing.probe(x[:400], labels[:400], x[400:], labels[400:].reset_index(drop=True))
+        name: probing.probe(x[:400], labels[:400], sentences, x[400:], answers)
         for name, x in states.items()
     }
     assert np.isnan(right["holds"]).tolist() == labels[400:].isna().tolist()
