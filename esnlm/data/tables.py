@@ -218,6 +218,7 @@ def order_rows(
     keys, document_keys = table.keys(columns), table.keys(document)
     sentences = _group(keys)
     name, positions = _read_positions(table, columns, position)
+    # neighbouring rows are of different sentences, as in a table in alphabetical order
     is_scattered = (
         len(positions) > 0 and len(set(keys)) < len(sentences) and len(keys) < 2 * len(sentences)
     )

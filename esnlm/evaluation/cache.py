@@ -200,43 +200,65 @@ class CachedModel:
         counted_text = CountedText.of(text, self.tokenizer)
         bar, done = Progress(len(counted_text.tokens), brief=progress == "brief"), 0
         for window in text_windows(self.stream, text, self.compute.window_tokens, by_document):
-            numbers = window.numbers
-            log_probs = self._window_log_probs(window, counted_text, weights, group)
+            numbers, precision = window.numbers, self.compute.precision
+            log_probs = window_log_probs(
+                window, self.params, counted_text, self.unigram, weights, precision, group
+            )
             del window
             yield Predictions(numbers, counted_text.ranges(numbers), log_probs)
             done += len(numbers)
             if progress:
                 bar.show(done, f"{text.folder}  with the cache", final=done == bar.total)
 
-    def _window_log_probs(
-        self, window: TextWindow, text: CountedText, weights: ArrayLike, group: np.ndarray | None
-    ) -> np.ndarray:
-        """Returns the log-probabilities of a window's predictions for each weight, (P, E)."""
-        order = np.argsort(window.numbers)
-        numbers, rows = window.numbers[order], window.rows[order]
-        e, p_1 = np.asarray(weights, np.float32), np.asarray(self.unigram, np.float32)
-        parts = []
-        for block in text.blocks(numbers):
-            count = block.stop - block.start
-            in_block = np.pad(numbers[block], (0, ROWS - count), mode="edge")
-            documents = text.firsts[in_block]
-            documents[count:] = -1
-            values = _block_log_probs(
-                self.params,
-                window.buffer,
-                np.pad(rows[block], (0, ROWS - count), mode="edge"),
-                text.tokens[in_block],
-                documents.astype(np.int32),
-                text.counts_before(int(in_block[0]), len(p_1)),
-                p_1,
-                e,
-                group,
-                self.compute.precision,
-            )
-            parts.append(np.asarray(values)[:count])
-        in_order = np.empty((len(order), len(e)), np.float32)
-        in_order[order] = np.concatenate(parts)
-        return in_order
+
+def window_log_probs(
+    window: TextWindow,
+    params: dict,
+    text: CountedText,
+    unigram: np.ndarray,
+    weights: ArrayLike,
+    precision: str,
+    group: np.ndarray | None = None,
+) -> np.ndarray:
+    """Computes the log-probabilities of a window's predictions with the cache.
+
+    Args:
+        window: the numbers of its predictions count those of `text`.
+        params: the arrays of the readout, on one device.
+        unigram: p_1, (V,).
+        weights: E values of e, at least 0.
+        precision: precision of the readout's products.
+        group: tokens, (V,) bool; the log-probability that the token is in the group is computed
+            instead.
+
+    Returns:
+        For each of the weights, (P, E) float32 in nats.
+    """
+    order = np.argsort(window.numbers)
+    numbers, rows = window.numbers[order], window.rows[order]
+    e, p_1 = np.asarray(weights, np.float32), np.asarray(unigram, np.float32)
+    parts = []
+    for block in text.blocks(numbers):
+        count = block.stop - block.start
+        in_block = np.pad(numbers[block], (0, ROWS - count), mode="edge")
+        documents = text.firsts[in_block]
+        documents[count:] = -1
+        values = _block_log_probs(
+            params,
+            window.buffer,
+            np.pad(rows[block], (0, ROWS - count), mode="edge"),
+            text.tokens[in_block],
+            documents.astype(np.int32),
+            text.counts_before(int(in_block[0]), len(p_1)),
+            p_1,
+            e,
+            group,
+            precision,
+        )
+        parts.append(np.asarray(values)[:count])
+    in_order = np.empty((len(order), len(e)), np.float32)
+    in_order[order] = np.concatenate(parts)
+    return in_order
 
 
 @partial(jax.jit, static_argnames="precision")

@@ -84,7 +84,7 @@ def find_words(
 def collect(
     words: Words, states: Iterable[np.ndarray], width: int, progress: ShowProgress = False
 ) -> WordStates:
-    """Picks the states of words, (W, width), from those after each id of each window, (T, width)."""
+    """Picks the states of words, (W, width), from those after each id of windows, (T, width)."""
     rows, windows, counts, places = words
     sums = np.zeros((len(rows), width), np.float32)
     word_of = np.repeat(np.arange(len(rows)), counts)  # (P,)
