@@ -113,6 +113,12 @@ def accuracy(right: np.ndarray, sentences: pd.Series) -> dict:
     return {"accuracy": 100 * np.nanmean(right), "interval": interval, "words": int(counts.sum())}
 
 
+def spell(result: dict | pd.Series) -> str:
+    """Returns an accuracy and its interval as text."""
+    low, high = result["interval"]
+    return f"{result['accuracy']:.1f} ({low:.1f} to {high:.1f})"
+
+
 def states(run: esnlm.Run, table: pd.DataFrame, layer: str | None) -> np.ndarray:
     """Returns the state after each word of a treebank, (words, F)."""
     sentences = table.groupby("sentence")
@@ -147,7 +153,11 @@ def main() -> None:
     parser.add_argument("train", help="CoNLL-U file that the probes are fitted to")
     parser.add_argument("test", help="CoNLL-U file that they are tested on")
     parser.add_argument("--run", nargs="+", required=True)
-    parser.add_argument("--untrained", action="store_true", help="probe the runs before training")
+    parser.add_argument(
+        "--untrained",
+        action="store_true",
+        help="probe the runs before training (only --layer z changes in an ESN: the rest is frozen)",
+    )
     parser.add_argument("--layer", help="a name of run.layers (default: the readout's features)")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
@@ -158,8 +168,8 @@ def main() -> None:
         for task, right, levels in probes(run, train, test, args.layer):
             result = accuracy(right, test.sentence) | levels
             results.setdefault(path, {})[task] = result
-            interval = "{:.1f} to {:.1f}".format(*result["interval"])
-            print(f"{path} {task}: {result['accuracy']:.1f} ({interval})", flush=True)
+            others = ", ".join(f"{name} {level:.1f}" for name, level in levels.items())
+            print(f"{path} {task}: {spell(result)}; {others}", flush=True)
     args.out.with_suffix(".json").write_text(json.dumps(results, indent=1))
 
 

@@ -9,8 +9,9 @@ the log-frequency of the word and of the two before it (cubic splines), and on i
 sentence and in the story. The gain of a model is what the surprisals of the word and of the two
 before it add to the log-likelihood, in nats per 1,000 words: a tenth of the sentences at a time is
 predicted from the others, and the interval is Student's t over stories. The first and last words of
-sentences are left out, as usual. `beyond_ngrams` is the gain over a regression that has the
-surprisals of the unigram and bigram models, too.
+sentences are left out, as usual. The gain beyond n-grams is that over a regression which has the
+surprisals of the unigram and bigram models, too (without the cache, which they never have). The
+last figure is the difference from the first run, story by story.
 
 Writes the words to OUT.csv, the gains to OUT.json, and draws these by mean surprisal in OUT.png.
 """
@@ -64,12 +65,17 @@ def log_likelihoods(table: pd.DataFrame, surprisals: Sequence[str]) -> np.ndarra
     return scores
 
 
-def summary(table: pd.DataFrame, gain: np.ndarray) -> dict:
-    """Returns the mean of gains, in nats per 1,000 words, and its interval over stories."""
-    by_story = 1000 * pd.Series(gain, table.index).groupby(table.item).mean()
-    half = student_t.ppf(0.975, len(by_story) - 1) * by_story.sem()
-    mean = by_story.mean()
-    return {"gain": mean, "interval": [mean - half, mean + half], "by_story": by_story.tolist()}
+def over_stories(by_story: np.ndarray) -> dict:
+    """Returns the mean of gains, one for each story, and its interval."""
+    mean, error = np.mean(by_story), np.std(by_story, ddof=1) / len(by_story) ** 0.5
+    half = student_t.ppf(0.975, len(by_story) - 1) * error
+    return {"gain": mean, "interval": [mean - half, mean + half], "by_story": list(by_story)}
+
+
+def spell(result: dict) -> str:
+    """Returns a gain and its interval as text."""
+    low, high = result["interval"]
+    return f"{result['gain']:.1f} ({low:.1f} to {high:.1f})"
 
 
 def gains(scored: pd.DataFrame, times: pd.DataFrame) -> dict[str, dict]:
@@ -85,14 +91,18 @@ def gains(scored: pd.DataFrame, times: pd.DataFrame) -> dict[str, dict]:
     table = table.dropna(subset=["time", *CURVED, *with_previous(surprisals)])
     log_time = np.log(table.time)
     table = table.assign(time=log_time - log_time.groupby(table.item).transform("mean"))
+
+    def gain(extra: Sequence[str], over: np.ndarray) -> dict:
+        more = 1000 * pd.Series(log_likelihoods(table, extra) - over, table.index)
+        return over_stories(more.groupby(table.item).mean().to_numpy())
+
     plain, with_ngrams = log_likelihoods(table, []), log_likelihoods(table, NGRAMS)
     results = {}
     for name in surprisals:
-        result = summary(table, log_likelihoods(table, [name]) - plain)
+        results[name] = {"words": len(table), "surprisal": table[name].mean()}
+        results[name] |= gain([name], plain)
         if name not in NGRAMS:
-            beyond = log_likelihoods(table, [*NGRAMS, name]) - with_ngrams
-            result["beyond_ngrams"] = summary(table, beyond)
-        results[name] = {"words": len(table), "surprisal": table[name].mean(), **result}
+            results[name]["beyond_ngrams"] = gain([*NGRAMS, name], with_ngrams)
     return results
 
 
@@ -115,23 +125,31 @@ def main() -> None:
     parser.add_argument("words", help="table with the columns word, zone and item")
     parser.add_argument("times", help="table with the columns item, zone and gmeanItemRT")
     parser.add_argument("--run", nargs="+", required=True)
+    parser.add_argument("--step", nargs="+", default=[None], help="updates of the checkpoints")
     parser.add_argument("--context", default="sentence", choices=("sentence", "document"))
+    parser.add_argument("--cache", action="store_true", help="score the runs with the cache")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
+    words, times = pd.read_csv(args.words, **TEXT), pd.read_csv(args.times, **TEXT)
+    times = times[["item", "zone", "gmeanItemRT"]].rename(columns={"gmeanItemRT": "time"})
     scored = esnlm.score_words(
-        pd.read_csv(args.words, **TEXT),
-        args.run,
+        words,
+        [esnlm.load(run, step) for run in args.run for step in args.step],
         document="item",
         context=args.context,
+        cache=args.cache,
         baselines=["unigram", "bigram", "5-gram"],
         previous=PREVIOUS,
         progress=True,
     )
-    times = pd.read_csv(args.times, **TEXT).rename(columns={"gmeanItemRT": "time"})
-    results = gains(scored, times[["item", "zone", "time"]])
+    results = gains(scored, times)
+    first = next(iter(results.values()))
     for name, result in results.items():
-        low, high = result["interval"]
-        print(f"{name}: {result['gain']:.1f} ({low:.1f} to {high:.1f})")
+        less_first = over_stories(np.subtract(result["by_story"], first["by_story"]))
+        beyond = spell(result["beyond_ngrams"]) if name not in NGRAMS else "-"
+        print(
+            f"{name}: {spell(result)}; beyond n-grams {beyond}; less the first {spell(less_first)}"
+        )
     scored.to_csv(args.out.with_suffix(".csv"), index=False)
     args.out.with_suffix(".json").write_text(json.dumps(results, indent=1))
     draw(results, args.out.with_suffix(".png"))

@@ -20,7 +20,6 @@ and over the sentences of the treebank, which average the seeds first.
 import argparse
 import sys
 from collections.abc import Iterable
-from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -94,55 +93,32 @@ def measure_times(args: argparse.Namespace) -> None:
     draw_times(records, args.out.with_suffix(".png"))
 
 
-def by_model(records: Iterable[dict], *keys: str) -> list[tuple[tuple, list[dict]]]:
-    """Returns the records in groups that agree in these keys."""
-
-    def values(record: dict) -> tuple:
-        return tuple(record[key] for key in keys)
-
-    return [(key, list(group)) for key, group in groupby(sorted(records, key=values), values)]
-
-
-def over_stories(records: list[dict]) -> dict:
-    """Returns the gain and its interval over stories, each the mean over seeds."""
-    by_story = np.mean([record["by_story"] for record in records], axis=0) / 1000
-    return reading_times.summary(pd.DataFrame({"item": range(len(by_story))}), by_story)
-
-
-def spell(result: dict) -> str:
-    low, high = result["interval"]
-    return f"{result['gain']:.1f} ({low:.1f} to {high:.1f})"
+def over_seeds(by_story: Iterable[list[float]]) -> dict:
+    """Returns the gain and its interval over stories, from the means of each story over seeds."""
+    return reading_times.over_stories(np.mean(list(by_story), axis=0))
 
 
 def times_table(records: list[dict]) -> str:
     """Returns the table of the last checkpoints, the lowest surprisal first."""
-    rows = []
-    for (model,), group in by_model([record for record in records if record["last"]], "model"):
-        surprisal = np.mean([record["surprisal"] for record in group])
-        gains = [record["gain"] for record in group]
-        beyond = [record["beyond_ngrams"] for record in group if "beyond_ngrams" in record]
-        spelled = spell(over_stories(beyond)) if beyond else ""
-        spread = f"{min(gains):.1f} .. {max(gains):.1f}" if len(group) > 1 else ""
-        rows.append(
-            [model, len(group), f"{surprisal:.2f}", spell(over_stories(group)), spread, spelled]
-        )
+    frame, rows = pd.DataFrame(records), []
+    for model, seeds in frame[frame["last"]].groupby("model"):
+        gain = reading_times.spell(over_seeds(seeds.by_story))
+        spread = f"{seeds.gain.min():.1f} to {seeds.gain.max():.1f}"
+        beyond = [result["by_story"] for result in seeds.beyond_ngrams.dropna()]
+        spelled = reading_times.spell(over_seeds(beyond)) if beyond else ""
+        rows.append([model, len(seeds), f"{seeds.surprisal.mean():.2f}", gain, spread, spelled])
     head = ["model", "seeds", "bits a word", "gain", "by seed", "gain beyond n-grams"]
-    return (
-        "\n".join(markdown_table(head, sorted(rows, key=lambda row: float(row[2])), align="lr"))
-        + "\n"
-    )
+    rows.sort(key=lambda row: float(row[2]))
+    return "\n".join(markdown_table(head, rows, align="lr")) + "\n"
 
 
 def draw_times(records: list[dict], path: Path) -> None:
     """Draws the gain of each checkpoint, mean over seeds, by the mean surprisal of a word."""
     figure, ((panel,),) = plots.figure(8, 6)
-    for i, ((model,), group) in enumerate(by_model(records, "model")):
-        points = [
-            (np.mean([r["surprisal"] for r in seeds]), over_stories(seeds)["gain"])
-            for _, seeds in by_model(group, "step")
-        ]
+    for i, (model, checkpoints) in enumerate(pd.DataFrame(records).groupby("model")):
+        points = checkpoints.groupby("step")[["surprisal", "gain"]].mean()
         style = {"color": plots.COLOURS[i % len(plots.COLOURS)], "marker": "os^v"[i // 8]}
-        panel.plot(*zip(*points, strict=True), label=model, markersize=4, **style)
+        panel.plot(points.surprisal, points.gain, label=model, markersize=4, **style)
     panel.set(xlabel="mean surprisal of a word, bits", ylabel="gain, nats per 1,000 words")
     plots.add_legend(figure, panel, columns=3)
     path.write_bytes(plots.picture(figure))
@@ -174,15 +150,11 @@ def measure_probes(args: argparse.Namespace) -> None:
 
 def probes_table(records: list[dict]) -> str:
     """Returns the table of accuracies, one row for each model."""
-    names = list(dict.fromkeys(record["task"] for record in records))
-    rows = []
-    for (model,), group in by_model(records, "model"):
-        cells = {}
-        for record in group:
-            low, high = record["interval"]
-            cells[record["task"]] = f"{record['accuracy']:.1f} ({low:.1f} to {high:.1f})"
-        rows.append([model, group[0]["seeds"], *(cells[name] for name in names)])
-    return "\n".join(markdown_table(["model", "seeds", *names], rows, align="lr")) + "\n"
+    frame = pd.DataFrame(records)
+    frame["spelled"] = frame.apply(probing.spell, axis=1)
+    table = frame.pivot(index=["model", "seeds"], columns="task", values="spelled")
+    table = table[frame.task.unique()].reset_index()
+    return "\n".join(markdown_table(list(table), table.to_numpy().tolist(), align="lr")) + "\n"
 
 
 def main() -> None:
