@@ -5,15 +5,13 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import numpy as np
 
-from esnlm.base.console import Progress, ShowProgress, counted, info
+from esnlm.base.console import Progress, ShowProgress
 from esnlm.base.errors import InputError, warn_caller, whole_number
 from esnlm.base.remote import is_url, run_copy
 from esnlm.base.rng import check_seed
@@ -32,8 +30,9 @@ from esnlm.evaluation.conventions import (
     sum_log_probs,
 )
 from esnlm.evaluation.likelihood import Likelihood, of_log_probs, of_model
-from esnlm.evaluation.surprisal import JoinedSentence, Options
+from esnlm.evaluation.surprisal import Options
 from esnlm.evaluation.word_states import WordStates
+from esnlm.evaluation.words import JoinedSentence, join_sentences
 from esnlm.features.batching import padded_size, read_by_tokens, round_up
 from esnlm.features.stream import SentenceFeatures
 from esnlm.machine.compute import in_float32
@@ -167,12 +166,12 @@ class Run:
             In nats, in the order of the text, (P,) float32.
         """
         self.check_store(text)
+        if by_document:
+            scoring.document_features(self._stream)  # before the weights are fitted
         fit = self.cache_fit
         if text.tokens_sha256 == fit.store_sha256:
             warn_caller(caches.FITTED)
-        return caches.read_text(
-            self._by_weight(text, by_document, weights=fit.weights, progress=progress, group=group)
-        )
+        return self._cached_model.log_probs(text, by_document, fit.weights, progress, group)
 
     @in_float32
     def likelihood(
@@ -273,13 +272,11 @@ class Run:
             rows = run.surprisal([["The", "cats", "sleep."]], eos=False)  # a row for each of these
             words
         """
-        joined = surprisal.join_sentences(sentences, separator, spaces)
-        cached = _documents(len(joined), "document", documents) if cache else None
-        if cache and context == "sentence":
-            documents = None  # they are of the counts only
-        groups = _documents(len(joined), context, documents)
-        options = Options(by, unit, punctuation, whitespace, eos, scoring)
-        return self.surprisals_of(joined, groups, options, progress, cached)
+        joined = join_sentences(sentences, separator, spaces)
+        are_used = context != "sentence" or cache
+        groups = surprisal.group_documents(len(joined), documents, are_used)
+        options = Options(by, unit, context, punctuation, whitespace, eos, scoring, cache)
+        return self.surprisals_of(joined, groups, options, progress)
 
     @in_float32
     def surprisals_of(
@@ -288,15 +285,11 @@ class Run:
         documents: Sequence[Sequence[int]],
         options: Options,
         progress: ShowProgress = False,
-        cached: Sequence[Sequence[int]] | None = None,
     ) -> list[dict]:
-        """Returns the rows of `surprisal` for sentences as texts with the spans of their words.
-
-        A document is a list of sentence numbers; the state is carried through its sentences. With
-        the cache, `cached` are the documents whose tokens it counts.
-        """
-        self._warn_of_carried(documents)
-        rows = surprisal.surprisals(self, sentences, documents, options, progress, cached)
+        """Returns the rows of `surprisal` for joined sentences; a document is a list of their
+        numbers."""
+        self._warn_of_context(options.context, documents)
+        rows = surprisal.surprisals(self, sentences, documents, options, progress)
         sums = [0.0] * len(sentences)
         for row in rows:
             sums[row["sentence"]] -= row[f"surprisal_{options.unit}"] or 0.0
@@ -350,11 +343,11 @@ class Run:
             pandas.DataFrame(words.rows)        # the table, one row for each of them
         """
         sizes = self._sizes_of(layers)
-        joined = surprisal.join_sentences(sentences, separator, spaces)
-        groups = _documents(len(joined), context, documents)
-        self._warn_of_carried(groups)
-        words = word_states.find_words(self, joined, groups, at)
-        states = self._read_states(words.pieces, sizes)
+        joined = join_sentences(sentences, separator, spaces)
+        groups = surprisal.group_documents(len(joined), documents, context != "sentence")
+        self._warn_of_context(context, groups)
+        words = word_states.find_words(self, joined, groups, context, at)
+        states = self._read_states(words.windows, sizes)
         return word_states.collect(words, states, sum(sizes.values()), progress)
 
     @property
@@ -444,6 +437,7 @@ class Run:
         return store
 
     @cached_property
+    @in_float32
     def cache_fit(self) -> caches.CacheFit:
         """The weights of the cache, fitted to the run's validation text at the first use and stored
         in the run directory. Raises InputError if this text is missing or has no documents."""
@@ -453,12 +447,14 @@ class Run:
         path = directory.cache / f"{self.step}.json"
         fit = caches.read_fit(path, digest.hexdigest())
         if fit is None:
-            fit = self._fit_cache(digest.hexdigest())
+            text = self._validation_store()
+            by_document = self.config.data.document_chunk is not None
+            fit = self._cached_model.fit(text, by_document, self.step, digest.hexdigest())
             fit.write(path)
         return fit
 
-    @in_float32
-    def _fit_cache(self, model_sha256: str) -> caches.CacheFit:
+    def _validation_store(self) -> TokenStore:
+        """Returns the run's validation store, for the cache."""
         try:
             store = self._store("validation")
         except InputError as error:
@@ -468,39 +464,18 @@ class Run:
                 f"{self.directory}: has no validation text to fit the cache to: choose a run that"
                 " was trained with data.validation"
             )
-        documents = len(np.unique(store.documents))
-        if documents == len(store):
-            raise InputError(
-                f"{store.folder}: each document is one sentence, so the cache cannot be fitted to"
-                " this validation text: train with text that has documents (docs/own_text.md)"
-            )
-        info(
-            f"fitting the cache at step {self.step} to {len(store.tokens) - len(store):,} tokens in"
-            f" {counted(documents, 'document')} of {store.folder}"
-        )
-        by_document = self.config.data.document_chunk is not None
-        fit = caches.fit_cache(
-            self._by_weight(store, by_document, weights=caches.GRID, progress="brief"),
-            step=self.step,
-            model_sha256=model_sha256,
-            store_sha256=store.tokens_sha256,
-        )
-        info(fit.describe())
-        return fit
+        return store
 
-    def _by_weight(self, text: TokenStore, by_document: bool, **arguments: Any) -> Iterator:
-        """Predicts a text with the cache, on one device; see `caches.by_weight`."""
+    @property
+    def _cached_model(self) -> caches.CachedModel:
         unigram = self.unigram()
         assert unigram is not None, "an imported model has no validation text"
-        return caches.by_weight(
+        return caches.CachedModel(
             self._ready.stream(self.config.compute, None),
             self._readout_of_one_device,
-            text,
-            by_document,
-            self.tokenizer,
             np.exp(unigram.log_p),
-            compute=self.config.compute,
-            **arguments,
+            self.tokenizer,
+            self.config.compute,
         )
 
     @property
@@ -566,9 +541,10 @@ class Run:
             del buffer
             yield from np.split(np.asarray(states)[:total, :width], ends)
 
-    def _warn_of_carried(self, documents: Sequence[Sequence[int]]) -> None:
-        """Warns if a document has several sentences and the model was trained on single ones."""
-        data, is_carried = self.config.data, any(len(document) > 1 for document in documents)
+    def _warn_of_context(self, context: str, documents: Sequence[Sequence[int]]) -> None:
+        """Warns if a state is carried over sentences, but the model was trained on single ones."""
+        is_carried = context == "document" and any(len(document) > 1 for document in documents)
+        data = self.config.data
         if is_carried and data.has_corpus and data.document_chunk is None:
             warn_caller(
                 f"context is document, but run {self.name} was trained on single sentences"
@@ -703,25 +679,6 @@ def _best_step(directory: RunDirectory) -> int:
             " step"
         )
     return step
-
-
-def _documents(count: int, context: str, documents: Sequence | None) -> list[list[int]]:
-    """Returns the numbers of the sentences in groups that share a state; see `Run.surprisal`."""
-    if context not in ("sentence", "document"):
-        raise InputError(f"context is {context!r}: choose sentence or document")
-    if context == "sentence" and documents is not None:
-        raise InputError(
-            "documents need context='document', which carries the state between sentences"
-        )
-    if documents is None:
-        documents = range(count) if context == "sentence" else [None] * count
-    if len(documents) != count:
-        raise InputError(
-            f"documents has {len(documents)} values for {counted(count, 'sentence')}: give one for"
-            " each"
-        )
-    groups = groupby(enumerate(documents), itemgetter(1))
-    return [[number for number, _ in group] for _, group in groups]
 
 
 def _for_this_machine(experiment: Experiment) -> ResolvedExperiment:

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import log_softmax
 
-from esnlm.base.errors import InputError
+from esnlm.base.errors import InputError, check_choice
 from esnlm.base.rng import Stream, check_seed, generator
 from esnlm.base.settings import build
 from esnlm.machine.compute import backend, in_float32
@@ -59,8 +59,7 @@ class Readout:
         seed: int = 0,
         **settings: Any,
     ) -> None:
-        if kind not in FITTERS:
-            raise InputError(f"readout is {kind!r}: choose from {', '.join(FITTERS)}")
+        check_choice("readout", kind, FITTERS)
         self.rule: Any = build(FITTERS[kind], settings, f"readout {kind}: ")
         if rank is not None and not (self.rule.makes_low_rank and rank >= 1):
             raise InputError(f"rank is {rank}: give at least 1, with ridge, or None for full rank")

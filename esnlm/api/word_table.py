@@ -4,8 +4,8 @@ import math
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,15 @@ from esnlm.base.errors import InputError, whole_number
 from esnlm.data.tables import Table, is_data_frame, table_of
 from esnlm.data.tokenizer import Tokenizer
 from esnlm.evaluation import surprisal
-from esnlm.evaluation.surprisal import Options, join_sentences, word_spans
-from esnlm.evaluation.words import TableWords, log_frequencies, read_words, word_form
+from esnlm.evaluation.surprisal import Options
+from esnlm.evaluation.words import (
+    TableWords,
+    join_sentences,
+    log_frequencies,
+    read_words,
+    word_form,
+    word_spans,
+)
 from esnlm.loaded_run import Run
 from esnlm.models.ngrams import NgramModel
 
@@ -66,7 +73,7 @@ def score_words(
         previous: the number of words before, in the document, whose length, log-frequency and
             surprisals are added to each row.
         context: "sentence" resets the state at each sentence, "document" at each document.
-        cache: as for `Run.surprisal`; n-gram models have no cache.
+        cache: as for `Run.surprisal`; n-gram models have no cache. The column `cache` repeats it.
         unit: "bits" or "nats".
         whitespace: as for `Run.surprisal`.
         separator: the text between words; by default a space, or nothing in a script without
@@ -90,10 +97,10 @@ def score_words(
         )
     """
     cells = table if isinstance(table, Table) else table_of(table)
-    options = Options("word", unit, "attached", whitespace, False, scoring)
+    options = Options(
+        unit=unit, context=context, whitespace=whitespace, eos=False, scoring=scoring, cache=cache
+    )
     options.check()
-    if context not in ("sentence", "document"):
-        raise InputError(f"context is {context!r}: choose sentence or document")
     if whole_number("previous", previous) < 0:
         raise InputError(f"previous is {previous}: give a number of words")
     orders = {
@@ -112,17 +119,24 @@ def score_words(
     if not loaded:
         raise InputError("no run to score the words with: give at least one")
     names = _distinct_names(loaded)
-    scored = {f"surprisal_{unit}": loaded[0]}
+    column = f"surprisal_{unit}"
+    scored = {column: loaded[0]}
     if len(loaded) > 1:
-        scored = {f"surprisal_{unit}_{name}": run for name, run in zip(names, loaded, strict=True)}
+        scored = {f"{column}_{name}": run for name, run in zip(names, loaded, strict=True)}
 
     # Columns are in reading order until the end.
-    text = _Text(words, context, cache, separator, options)
-    tokens = [text.count_tokens(run.tokenizer) for run in loaded]
-    before = [text.words_before(run, counts) for run, counts in zip(loaded, tokens, strict=True)]
+    text = _Text(words, separator)
+    tokens = [surprisal.count_tokens(text.joined, run.tokenizer, scoring) for run in loaded]
+    streams = surprisal.streams_of(text.joined, text.documents, context)
+    before = [
+        surprisal.words_before(counts, streams, run.longest, scoring)
+        for run, counts in zip(loaded, tokens, strict=True)
+    ]
+    by_word = [list(chain(*counts)) for counts in tokens]
     columns = text.places()
-    columns |= _of_runs("tokens", names, tokens) | _of_runs("context_words", names, before)
-    columns["context"] = [context] * len(words.words)
+    columns |= _of_runs("tokens", names, by_word) | _of_runs("context_words", names, before)
+    columns["context"] = [context] * len(text.words)
+    columns["cache"] = [cache] * len(text.words)
     predictors = ["length", "log_frequency", *scored, *orders]
     lagged = {
         f"{name}_previous{k}": (name, k) for name in predictors for k in range(1, previous + 1)
@@ -134,7 +148,7 @@ def score_words(
                 f"{cells.name}: column {name!r} would appear twice in the table: rename it"
             )
 
-    if shared := max(counts.count(None) for counts in tokens):
+    if shared := max(counts.count(None) for counts in by_word):
         info(
             f"no surprisal for {counted(shared, 'word')}: the word shares a token with the one"
             " before, which has the surprisal of both"
@@ -143,20 +157,25 @@ def score_words(
     columns["length"] = list(map(len, text.words))
     columns["log_frequency"] = _log_frequencies(loaded[0], text)
     for name, run in scored.items():
-        columns[name] = text.score(run, progress)
+        rows = run.surprisals_of(text.joined, text.documents, options, progress)
+        columns[name] = [row[column] for row in rows]
+    # n-gram models read single sentences, as in the training text
+    by_sentence = replace(options, context="sentence", cache=False)
     for name, model in ngrams.items():
-        columns[name] = text.score(_TokenModel(loaded[0].tokenizer, model.token_log_probs_of))
+        baseline = _Baseline(loaded[0].tokenizer, model)
+        rows = surprisal.surprisals(baseline, text.joined, text.documents, by_sentence)
+        columns[name] = [row[column] for row in rows]
     for lag, (name, k) in lagged.items():
         columns[lag] = text.previous(columns[name], k)
-    return _add(table, columns, text.rows)
+    return _add(table, cells, columns, text.rows)
 
 
 @dataclass(frozen=True)
-class _TokenModel:
-    """A function of token ids, such as that of an n-gram model, with the interface of a run."""
+class _Baseline:
+    """An n-gram model with the interface of a run."""
 
     tokenizer: Tokenizer
-    compute: Callable[..., list[np.ndarray]]
+    model: NgramModel
     longest: int | None = None
 
     def token_log_probs_of(
@@ -166,25 +185,13 @@ class _TokenModel:
         *,
         group: np.ndarray | None = None,
     ) -> list[np.ndarray]:
-        return self.compute(sequences, group=group)
-
-
-def _one_nat(sequences: list[np.ndarray], group: np.ndarray | None) -> list[np.ndarray]:
-    """Predicts each token with a surprisal of 1 nat, so that sums count tokens."""
-    return [np.full(len(sequence) - 1, -1.0) for sequence in sequences]
+        return self.model.token_log_probs_of(sequences, group)
 
 
 class _Text:
     """The words of a table as a model reads them. Its lists are in reading order."""
 
-    def __init__(
-        self,
-        table: TableWords,
-        context: str,
-        cache: bool,
-        separator: str | None,
-        options: Options,
-    ) -> None:
+    def __init__(self, table: TableWords, separator: str | None) -> None:
         self.sentences = table.sentences
         self.rows = list(chain(*self.sentences))
         self.words = [table.words[row] for row in self.rows]
@@ -195,13 +202,7 @@ class _Text:
             None if spaces is None else [[spaces[row] for row in rows] for rows in self.sentences],
         )
         numbers = iter(range(len(self.sentences)))
-        # the numbers of the sentences of each document, of each sentence, and of those that share
-        # a state
         self.documents = [[next(numbers) for _ in sentences] for sentences in table.documents]
-        self.alone = [[number] for number in range(len(self.sentences))]
-        self.streams = self.documents if context == "document" else self.alone
-        self.cached = self.documents if cache else None
-        self.options = options
 
     def places(self) -> dict[str, list]:
         """Returns the columns of the place of each word in its sentence."""
@@ -211,30 +212,6 @@ class _Text:
             for i in range(len(rows))
         ]
         return dict(zip(PLACE, map(list, zip(*places, strict=True)), strict=True))
-
-    def count_tokens(self, tokenizer: Tokenizer) -> list[int | None]:
-        """Returns the number of tokens of each word; None if the word before has all of them."""
-        options = Options("word", "nats", "attached", "leading", False, self.options.scoring)
-        counts = self._surprisals(_TokenModel(tokenizer, _one_nat), options)
-        return [None if count is None else round(count) for count in counts]
-
-    def words_before(self, run: Run, tokens: Sequence[int | None]) -> list[int]:
-        """Returns how many words a run reads before each word."""
-        counts = iter(tokens)
-        by_sentence = [[next(counts) or 0 for _ in rows] for rows in self.sentences]
-        return surprisal.words_before(by_sentence, self.streams, run.longest, self.options.scoring)
-
-    def score(self, model: Run | _TokenModel, progress: ShowProgress = False) -> list[float | None]:
-        """Returns the surprisal of each word; None if it shares its token with the word before."""
-        if isinstance(model, _TokenModel):
-            return self._surprisals(model, self.options)
-        rows = model.surprisals_of(self.joined, self.streams, self.options, progress, self.cached)
-        return [row[self.options.columns()[-1]] for row in rows]
-
-    def _surprisals(self, model: _TokenModel, options: Options) -> list[float | None]:
-        """Returns the surprisal of each word by a model that reads each sentence by itself."""
-        rows = surprisal.surprisals(model, self.joined, self.alone, options)
-        return [row[options.columns()[-1]] for row in rows]
 
     def forms(self) -> list[str | None]:
         """Returns the form of each word; None if white space does not separate the word."""
@@ -333,8 +310,8 @@ def _fit(run: Run, orders: dict[str, int]) -> dict[str, NgramModel]:
     return {name: model.lower(order) for name, order in orders.items()}
 
 
-def _add(table: Any, columns: dict[str, list], rows: Sequence[int]) -> Any:
-    """Returns a table with columns added whose values belong to these rows."""
+def _add(table: Any, cells: Table, columns: dict[str, list], rows: Sequence[int]) -> Any:
+    """Returns a table, or the rows of `cells`, with columns added whose values belong to `rows`."""
     places = np.argsort(rows)
     columns = {name: [values[i] for i in places] for name, values in columns.items()}
     if is_data_frame(table):
@@ -343,9 +320,8 @@ def _add(table: Any, columns: dict[str, list], rows: Sequence[int]) -> Any:
             for name, values in columns.items()
         }
         return table.assign(**defined)
-    cells = table.rows if isinstance(table, Table) else table
     added = zip(*columns.values(), strict=True)
     return [
         row | dict(zip(columns, values, strict=True))
-        for row, values in zip(cells, added, strict=True)
+        for row, values in zip(cells.rows, added, strict=True)
     ]

@@ -4,6 +4,7 @@ import importlib
 import operator
 import sys
 import warnings
+from collections.abc import Iterable
 from typing import Any, SupportsIndex
 
 LONGEST = 2000  # characters
@@ -35,6 +36,12 @@ def import_extra(module: str, work: str, extra: str) -> Any:
     except ImportError:
         package = module.partition(".")[0]
         raise InputError(f"{work} needs {package}: pip install 'esnlm[{extra}]'") from None
+
+
+def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
+    """Raises InputError if a value is none of the choices."""
+    if value not in choices:
+        raise InputError(f"{name} is {value!r}: choose {' or '.join(choices)}")
 
 
 def whole_number(name: str, value: SupportsIndex, rule: str = "give a whole number") -> int:

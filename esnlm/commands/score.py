@@ -6,7 +6,6 @@ adds surprisals to a table of words (docs/surprisal.md).
 """
 
 import argparse
-import dataclasses
 import json
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, chain
@@ -229,14 +228,13 @@ def print_log_probs(args: argparse.Namespace) -> None:
 def make_table(args: argparse.Namespace) -> None:
     """Prints or writes the table of the words or tokens of a text. Checks all input first."""
     from esnlm.evaluation.conventions import is_blank
-    from esnlm.evaluation.surprisal import Options
+    from esnlm.evaluation.surprisal import columns
 
     kind = _check_outputs(args)
-    options = Options(args.by, args.unit, args.punctuation, args.whitespace, args.eos, args.scoring)
     sentences, documents, cells = _read_sentences(args)
     if all(map(is_blank, sentences)):
         raise InputError(f"{args.input}: no sentence to score: the text is all white space")
-    for name in options.columns():
+    for name in columns(args.by, args.unit):
         if name in cells[0]:
             raise InputError(
                 f"{args.input}: column {name!r} would appear twice in the table: rename it"
@@ -247,11 +245,16 @@ def make_table(args: argparse.Namespace) -> None:
     loaded = load_run(args, *args.run)
     rows = loaded.surprisal(
         sentences,
+        args.by,
+        args.unit,
         context=args.context,
         documents=documents if args.cache or args.context == "document" else None,
+        punctuation=args.punctuation,
+        whitespace=args.whitespace,
+        eos=args.eos,
+        scoring=args.scoring,
         cache=args.cache,
         progress="brief",
-        **dataclasses.asdict(options),
     )
     table = [row | cells[row["sentence"]] for row in rows]
     _write(args, kind, table, rows, f"{loaded.name}, step {loaded.step}")
@@ -315,7 +318,7 @@ def _read_sentences(args: argparse.Namespace) -> tuple[list[str], list[Any], lis
     """Returns each sentence of a text or a table, its document, and the cells that rows copy."""
     from esnlm.data.tables import read_table
     from esnlm.data.text_files import read_lines
-    from esnlm.evaluation.surprisal import separator_of
+    from esnlm.evaluation.words import separator_of
 
     if args.column is None:
         lines = read_lines(args.input)

@@ -1,23 +1,25 @@
 """Reads tables of text, separated by tabs (TSV), commas or semicolons (CSV).
 
-The first line names the columns.
+The first line names the columns. `order_rows` reads tables with one word per row.
 """
 
 import csv
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, groupby, islice, pairwise
 from pathlib import Path
 from typing import Any
 
-from esnlm.base.console import counted, warn
+from esnlm.base.console import counted, info, warn
 from esnlm.base.errors import InputError
 from esnlm.data.text_files import RECORDS, check_is_text, kind_of, read_text
 
 SEPARATORS = {"\t": "a tab", ",": "a comma", ";": "a semicolon"}
 GIVE_TEXT = "give a text (pandas keeps words such as 'NA' with dtype=str, keep_default_na=False)"
+POSITIONS = ("word_number", "ia_id", "zone", "position")  # columns of positions, in lower case
+NO_SPACE = ("no", "false", "0", "0.0", "0,0")  # in lower case
 
 
 @dataclass(frozen=True)
@@ -203,3 +205,88 @@ def _separator(start: str, usual: str, style: dict[str, Any]) -> str:
     header_and_first_row = islice(filter(None, rows), 2)
     widths = {len(row) for row in header_and_first_row}
     return present[0] if len(widths) == 1 else usual
+
+
+def order_rows(
+    table: Table, document: Sequence[str], sentence: Sequence[str], position: str | None
+) -> list[list[list[int]]]:
+    """Returns the rows of each sentence of each document, in the order of their positions.
+
+    Without `sentence`, each document is one sentence.
+    """
+    columns = [*document, *sentence]
+    keys, document_keys = table.keys(columns), table.keys(document)
+    sentences = _group(keys)
+    name, positions = _read_positions(table, columns, position)
+    # neighbouring rows are of different sentences, as in a table in alphabetical order
+    is_scattered = (
+        len(positions) > 0 and len(set(keys)) < len(sentences) and len(keys) < 2 * len(sentences)
+    )
+    if is_scattered:
+        sentences = _group(keys, is_scattered)
+    numbers = _group([document_keys[rows[0]] for rows in sentences], is_scattered)
+    documents = [[sentences[number] for number in group] for group in numbers]
+    if not positions:
+        return documents
+    for rows in sentences:
+        rows.sort(key=positions.__getitem__)
+        for before, row in pairwise(rows):
+            if positions[before] == positions[row]:
+                unit = "sentence" if sentence else "document"
+                raise InputError(
+                    f"{table.where(row)}: {name} {positions[row]} occurs twice in a {unit}: name"
+                    f" all columns that identify {'sentences and ' if sentence else ''}documents"
+                    " (readers, too), or another --position, or --position none"
+                )
+    for parts in documents:
+        rows = list(chain(*parts))
+        if len({positions[row] for row in rows}) == len(rows):  # they count through the document
+            parts.sort(key=lambda rows: positions[rows[0]])
+    moved = [list(chain(*parts)) for parts in documents]
+    if count := sum(rows != sorted(rows) for rows in moved):
+        info(
+            f"{counted(count, 'document')} not in the order of {name}: read in that order; rows"
+            " keep their places"
+        )
+    return documents
+
+
+def _group(keys: Sequence[Hashable], is_scattered: bool = False) -> list[list[int]]:
+    """Returns the indices of equal keys: of neighbours, or of all keys if they are scattered."""
+    if not is_scattered:
+        return [list(group) for _, group in groupby(range(len(keys)), keys.__getitem__)]
+    groups: dict[Hashable, list[int]] = {}
+    for i, key in enumerate(keys):
+        groups.setdefault(key, []).append(i)
+    return list(groups.values())
+
+
+def _read_positions(
+    table: Table, columns: Sequence[str], position: str | None
+) -> tuple[str, list[int]]:
+    """Returns the name and the values of the column of positions; no values if it has none."""
+    names = {str(name).lower(): name for name in table.rows[0] if name not in columns}
+    name = position or next((names[each] for each in POSITIONS if each in names), "none")
+    if name == "none":
+        return name, []
+    try:
+        return name, list(map(int, table.numbers(name)))
+    except (ValueError, TypeError, OverflowError) as error:
+        if position is None:
+            return name, []
+        raise InputError(
+            f"{table.name}: column {name!r} does not hold positions of words: {error}"
+        ) from None
+
+
+def read_spaces(table: Table, column: str) -> list[bool]:
+    """Returns whether a space follows the word of each row: not if the cell is No or has
+    SpaceAfter=No."""
+    cells = [str(cell).strip().lower() for cell in table.column(column)]
+    spaces = [cell not in NO_SPACE and "spaceafter=no" not in cell.split("|") for cell in cells]
+    if all(spaces):
+        raise InputError(
+            f"{table.name}: no cell of column {column!r} says that no space follows its word: write"
+            " No, False, 0 or SpaceAfter=No there, or leave out --space-after"
+        )
+    return spaces

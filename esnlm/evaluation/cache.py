@@ -20,7 +20,7 @@ The sum is computed for blocks of R successive predictions: a product of p (R, V
 block, and the growth of f within the block, in which at most R tokens take part.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
-from esnlm.base.console import Progress, ShowProgress, info
+from esnlm.base.console import Progress, ShowProgress, counted, info
 from esnlm.base.errors import InputError
 from esnlm.base.files import add_seal, remove_seal, write_file, writing
 from esnlm.data.store import TokenStore
@@ -100,42 +100,115 @@ class CountedText:
 
 
 class Predictions(NamedTuple):
-    """Predictions of a text that are made together, with E weights of the cache."""
+    """Predictions of a text that are made together, with each of E weights."""
 
     numbers: np.ndarray  # (n,), of the predictions in the order of the text
     ranges: np.ndarray  # (n,), indices of their distances in RANGES
     log_probs: np.ndarray  # (n, E) float32, in nats
 
 
-def by_weight(
-    stream: SentenceFeatures,
-    params: dict,
-    text: TokenStore,
-    by_document: bool,
-    tokenizer: Any,
-    unigram: np.ndarray,
-    weights: ArrayLike,
-    compute: ResolvedCompute,
-    progress: ShowProgress,
-    group: np.ndarray | None = None,
-) -> Iterator[Predictions]:
-    """Predicts a text with the cache for each weight, one window of features at a time.
+@dataclass(frozen=True)
+class CachedModel:
+    """A model whose predictions a cache changes, on one device."""
 
-    Args:
-        stream, params: the features of a model, and the arrays of its readout, on one device.
-        by_document: carry the state, too, over the sentences of a document.
-        unigram, weights, group: as in `window_log_probs`.
-    """
-    counted = CountedText.of(text, tokenizer)
-    bar, done = Progress(len(counted.tokens), brief=progress == "brief"), 0
-    for window in text_windows(stream, text, compute.window_tokens, by_document):
-        numbers, precision = window.numbers, compute.precision
-        values = window_log_probs(window, params, counted, unigram, weights, precision, group)
-        del window
-        yield Predictions(numbers, counted.ranges(numbers), values)
-        done += len(numbers)
-        if progress:
-            bar.show(done, f"{text.folder}  with the cache", final=done == bar.total)
+    stream: SentenceFeatures  # of the model
+    params: dict  # arrays of its readout
+    unigram: np.ndarray  # p_1, (V,)
+    tokenizer: Any
+    compute: ResolvedCompute
+
+    def fit(self, text: TokenStore, by_document: bool, step: int, model_sha256: str) -> "CacheFit":
+        """Chooses the weight of each range that minimises the NLL of a text, among those of GRID.
+
+        Raises InputError if no document has several sentences or the NLL is not finite.
+
+        Args:
+            by_document: carry the state, too, over the sentences of a document.
+            step, model_sha256: of the model, for the result.
+        """
+        documents = len(np.unique(text.documents))
+        if documents == len(text):
+            raise InputError(
+                f"{text.folder}: each document is one sentence, so the cache cannot be fitted to"
+                " this validation text: train with text that has documents (docs/own_text.md)"
+            )
+        info(
+            f"fitting the cache at step {step} to {len(text.tokens) - len(text):,} tokens in"
+            f" {counted(documents, 'document')} of {text.folder}"
+        )
+        nats, tokens = np.zeros((len(RANGES), len(GRID))), np.zeros(len(RANGES), np.int64)
+        for _, ranges, log_probs in self.predict(text, by_document, GRID, "brief"):
+            np.subtract.at(nats, ranges, log_probs)
+            tokens += np.bincount(ranges, minlength=len(RANGES))
+        if not np.isfinite(nats).all():
+            raise InputError(
+                f"step {step} has no finite NLL on its validation text, so no cache can be fitted:"
+                " give another step"
+            )
+        best = nats.argmin(axis=1)
+        for k in np.flatnonzero(tokens == 0):
+            best[k] = best[k - 1]
+        fit = CacheFit(
+            step=step,
+            model_sha256=model_sha256,
+            store_sha256=text.tokens_sha256,
+            ranges=RANGES,
+            tokens=tokens.tolist(),
+            weights=GRID[best].tolist(),
+            nll=float(nats.min(axis=1).sum() / tokens.sum()),
+            nll_without=float(nats[:, 0].sum() / tokens.sum()),
+        )
+        info(fit.describe())
+        return fit
+
+    def log_probs(
+        self,
+        text: TokenStore,
+        by_document: bool,
+        weights: ArrayLike,
+        progress: ShowProgress = False,
+        group: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Returns the log-probabilities of a text in order, (P,) float32 in nats.
+
+        Args:
+            weights: one for each of RANGES.
+            by_document, group: as in `predict`.
+        """
+        numbers, log_probs = [], []
+        for part in self.predict(text, by_document, weights, progress, group):
+            numbers.append(part.numbers)
+            log_probs.append(part.log_probs[np.arange(len(part.ranges)), part.ranges])
+        in_order = np.argsort(np.concatenate(numbers))
+        return np.concatenate(log_probs)[in_order]
+
+    def predict(
+        self,
+        text: TokenStore,
+        by_document: bool,
+        weights: ArrayLike,
+        progress: ShowProgress = False,
+        group: np.ndarray | None = None,
+    ) -> Iterator[Predictions]:
+        """Predicts a text with each of E weights, at least 0, one window of features at a time.
+
+        Args:
+            by_document: carry the state, too, over the sentences of a document.
+            group: tokens, (V,) bool; the log-probability that the token is in the group is
+                computed instead.
+        """
+        counted_text = CountedText.of(text, self.tokenizer)
+        bar, done = Progress(len(counted_text.tokens), brief=progress == "brief"), 0
+        for window in text_windows(self.stream, text, self.compute.window_tokens, by_document):
+            numbers, precision = window.numbers, self.compute.precision
+            log_probs = window_log_probs(
+                window, self.params, counted_text, self.unigram, weights, precision, group
+            )
+            del window
+            yield Predictions(numbers, counted_text.ranges(numbers), log_probs)
+            done += len(numbers)
+            if progress:
+                bar.show(done, f"{text.folder}  with the cache", final=done == bar.total)
 
 
 def window_log_probs(
@@ -272,43 +345,3 @@ def read_fit(path: Path, model_sha256: str) -> CacheFit | None:
     if content is None or content["model_sha256"] != model_sha256 or content["ranges"] != RANGES:
         return None
     return CacheFit(**content)
-
-
-def fit_cache(parts: Iterable[Predictions], **origin: Any) -> CacheFit:
-    """Chooses the weight of each range that minimises the NLL of a text, among those of GRID.
-
-    Args:
-        parts: the text by `by_weight`, with the weights GRID.
-        origin: the step and the checksums of the result.
-    """
-    nats, tokens = np.zeros((len(RANGES), len(GRID))), np.zeros(len(RANGES), np.int64)
-    for _, ranges, log_probs in parts:
-        np.subtract.at(nats, ranges, log_probs)
-        tokens += np.bincount(ranges, minlength=len(RANGES))
-    if not np.isfinite(nats).all():
-        raise InputError(
-            f"step {origin['step']} has no finite NLL on its validation text, so no cache can be"
-            " fitted: give another step"
-        )
-    best = nats.argmin(axis=1)
-    for k in np.flatnonzero(tokens == 0):
-        best[k] = best[k - 1]
-    return CacheFit(
-        ranges=RANGES,
-        tokens=tokens.tolist(),
-        weights=GRID[best].tolist(),
-        nll=float(nats.min(axis=1).sum() / tokens.sum()),
-        nll_without=float(nats[:, 0].sum() / tokens.sum()),
-        **origin,
-    )
-
-
-def read_text(parts: Iterable[Predictions]) -> np.ndarray:
-    """Returns the log-probabilities of a text, (P,) float32, by `by_weight` with the weights of
-    the ranges."""
-    numbers, log_probs = [], []
-    for part in parts:
-        numbers.append(part.numbers)
-        log_probs.append(part.log_probs[np.arange(len(part.ranges)), part.ranges])
-    in_order = np.argsort(np.concatenate(numbers))
-    return np.concatenate(log_probs)[in_order]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from esnlm.base.errors import InputError
+from esnlm.base.errors import InputError, check_choice
 from esnlm.evaluation import conventions, minimal_pairs, statistics
 from esnlm.evaluation.conventions import (
     ScorableRun,
@@ -89,10 +89,7 @@ def evaluate(
     convention = conventions.get(scoring)
     if not pairs:
         raise InputError("no pairs to score; give at least one")
-    if normalize not in conventions.NORMALIZATIONS:
-        raise InputError(
-            f"normalize is {normalize!r}: choose one of {', '.join(conventions.NORMALIZATIONS)}"
-        )
+    check_choice("normalize", normalize, conventions.NORMALIZATIONS)
     judge = Judge(pairs)
     sequences = encode(list_texts(judge.sentences), run.tokenizer, scoring)
     tokens = np.array([len(ids) for ids in sequences])

@@ -47,11 +47,16 @@ def text_windows(
 ) -> Iterator[TextWindow]:
     """Yields the predictions of a text; with `by_document`, the state is carried over the sentences
     of a document."""
-    if not by_document:
-        return sentence_windows(stream, text, tokens)
+    if by_document:
+        return _document_windows(document_features(stream), text, tokens)
+    return sentence_windows(stream, text, tokens)
+
+
+def document_features(stream: SentenceFeatures) -> DocumentFeatures:
+    """Returns the stream. Raises InputError if it carries no state over sentences."""
     if not isinstance(stream, DocumentFeatures):
         raise InputError("context is document: this model carries no state; choose sentence")
-    return _document_windows(stream, text, tokens)
+    return stream
 
 
 def sentence_windows(

@@ -2,27 +2,29 @@
 
 The steps of `surprisals`: sentences -> sequences of ids -> log-probabilities of tokens -> sums over
 words. docs/surprisal.md describes and explains the treatment of words, white space and documents.
+
+The sentences of a document are read in *streams*: with context "document" a stream is a document,
+with context "sentence" it is one sentence. The state is reset at the beginning of a stream. Models
+of a maximum length read a stream in overlapping *windows*.
 """
 
 import math
-import re
-import unicodedata
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 
-from esnlm.base.console import ShowProgress, counted, info
-from esnlm.base.errors import InputError, warn_caller
+from esnlm.base.console import ShowProgress, counted
+from esnlm.base.errors import InputError, check_choice
 from esnlm.data.encode import Encoded, store_in_memory
-from esnlm.data.tables import GIVE_TEXT
 from esnlm.evaluation import conventions
 from esnlm.evaluation.conventions import (
+    Convention,
     Predictor,
     ScorableRun,
     encode,
@@ -30,28 +32,18 @@ from esnlm.evaluation.conventions import (
     list_texts,
     sum_log_probs,
 )
+from esnlm.evaluation.words import (
+    JoinedSentence,
+    Span,
+    assign_tokens,
+    merge_shared,
+    token_spans,
+    word_spans,
+)
 
-# Start and end of a token or word in a text, as character indices: it covers text[start:end].
-Span = tuple[int, int]
+CONTEXTS = "sentence", "document"
 UNITS = {"bits": math.log(2), "nats": 1.0}  # a unit, in nats
 END = "<|endoftext|>"  # marks the end of a sentence in the table
-# A letter of a script without spaces between words: Thai, Lao, Burmese, Khmer, kana, or a Chinese
-# character.
-SPACELESS = re.compile(
-    "[\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3041-\u30ff"
-    "\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f"
-    "\U00020000-\U0003ffff]"
-)
-# Words that no space precedes in English text: closing punctuation, and clitics as treebanks cut
-# them off.
-ATTACHED = re.compile(r"[.,!?;:)\]…”’]|\.\.\.|''|n['’]t|['’](?:s|re|ve|ll|d|m)", re.IGNORECASE)
-
-
-class JoinedSentence(NamedTuple):
-    """A sentence as a text, and the spans of its words if it was given as words."""
-
-    text: str
-    words: list[Span] | None = None
 
 
 @dataclass(frozen=True)
@@ -60,27 +52,30 @@ class Options:
 
     by: str = "word"
     unit: str = "bits"
+    context: str = "sentence"
     punctuation: str = "attached"
     whitespace: str = "leading"
     eos: bool = True
     scoring: str = "paper"
+    cache: bool = False
 
     def check(self) -> None:
         """Raises InputError for an unknown value or an unsuitable convention."""
-        choices: dict[str, Iterable[str]] = {"by": ("word", "token"), "unit": UNITS}
-        choices |= {"punctuation": ("attached", "separate"), "whitespace": ("leading", "trailing")}
-        for name, known in choices.items():
-            if getattr(self, name) not in known:
-                raise InputError(f"{name} is {getattr(self, name)!r}: choose {' or '.join(known)}")
+        check_choice("by", self.by, ("word", "token"))
+        check_choice("unit", self.unit, UNITS)
+        check_choice("context", self.context, CONTEXTS)
+        check_choice("punctuation", self.punctuation, ("attached", "separate"))
+        check_choice("whitespace", self.whitespace, ("leading", "trailing"))
         if not conventions.get(self.scoring).bos:
             raise InputError(
                 f"scoring {self.scoring} scores no first token, so the first word has no surprisal:"
                 " choose paper"
             )
 
-    def columns(self) -> list[str]:
-        """Returns the names of the columns of the table, in order."""
-        return ["sentence", "position", self.by, "start", "end", f"surprisal_{self.unit}"]
+
+def columns(by: str, unit: str) -> list[str]:
+    """Returns the names of the columns of a table of surprisals, in order."""
+    return ["sentence", "position", by, "start", "end", f"surprisal_{unit}"]
 
 
 def surprisals(
@@ -89,132 +84,148 @@ def surprisals(
     documents: Sequence[Sequence[int]],
     options: Options,
     progress: ShowProgress = False,
-    cached: Sequence[Sequence[int]] | None = None,
 ) -> list[dict]:
     """Computes the table of surprisals; `Run.surprisal` documents its rows.
 
-    A document is a list of sentence numbers; its sentences are read one after another. Blank
-    sentences are left out. With a cache, `cached` are the documents whose tokens it counts.
+    A document is a list of sentence numbers. Blank sentences are left out.
     """
     options.check()
     convention, tokenizer = conventions.get(options.scoring), run.tokenizer
     sequences = encode(list_texts(text for text, _ in sentences), tokenizer, options.scoring)
-    streams = streams_of(sentences, documents)
+    streams = streams_of(sentences, documents, options.context)
     if not streams:
         return []
-
-    def predict(**arguments: Any) -> dict[int, np.ndarray]:
-        if cached is not None:
-            with_cache = cast(ScorableRun, run)  # n-gram models have no cache
-            return _predict_with_cache(with_cache, streams, sequences, cached, arguments)
-        compute = partial(run.token_log_probs_of, **arguments)
-        return _predict(streams, sequences, run.longest, compute)
-
+    predict = partial(_predict, run, streams, sequences)
+    if options.cache:
+        with_cache = cast(ScorableRun, run)  # n-gram models have no cache
+        predict = partial(_predict_with_cache, with_cache, streams, sequences, documents)
     log_probs = predict(progress=progress)
     if options.whitespace == "trailing":
         log_ends = predict(group=word_ends(tokenizer))
 
     rows: list[dict] = []
+    names = columns(options.by, options.unit)
     for number in chain(*streams):
-        (text, words), ids = sentences[number], sequences[number][1:]
-        ids = ids[: len(ids) - convention.eos]
-        spans = token_spans(" " * convention.space + text, ids, tokenizer)
-        if convention.space:  # the added space is not part of the text
-            spans = [(max(0, start - 1), end - 1) for start, end in spans]
+        text, words = sentences[number]
+        tokens = spans_of_sequence(text, sequences[number], tokenizer, convention)
         nats = 0.0 - log_probs[number]
         if options.whitespace == "trailing":
-            nats = _move_white_space(nats, log_ends[number], ids, tokenizer)
-        parts = _parts(text, words, spans, nats, options)
+            nats = _move_white_space(nats, log_ends[number], sequences[number], tokenizer)
+        parts = _parts(text, words, tokens, nats, options)
         table = [(text[start:end], start, end, value) for (start, end), value in parts]
         if options.eos and convention.eos:
             table.append((END, len(text), len(text), float(nats[-1])))
         for position, (part, start, end, value) in enumerate(table):
             surprisal = None if value is None else value / UNITS[options.unit]
             row = number, position, part, start, end, surprisal
-            rows.append(dict(zip(options.columns(), row, strict=True)))
+            rows.append(dict(zip(names, row, strict=True)))
     return rows
 
 
-def streams_of(
-    sentences: Sequence[JoinedSentence], documents: Sequence[Sequence[int]]
-) -> list[list[int]]:
-    """Returns the documents without blank sentences; documents of blank ones are left out."""
-    streams = [
-        [number for number in document if not is_blank(sentences[number].text)]
-        for document in documents
+def _parts(
+    text: str, words: list[Span] | None, tokens: list[Span], nats: np.ndarray, options: Options
+) -> list[tuple[Span, float | None]]:
+    """Returns the span and surprisal in nats of each token or word of a sentence, without EOS."""
+    if options.by == "token" or not tokens:
+        return list(zip(tokens, nats[: len(tokens)].tolist(), strict=True))
+    spans = words or word_spans(text, options.punctuation)
+    owned = assign_tokens(spans, tokens)
+    if words is None:  # words that share a token share a row
+        spans = merge_shared(spans, owned)
+        owned = [numbers for numbers in owned if numbers is not None]
+    sums = sum_log_probs(nats[numbers.start : numbers.stop] for numbers in owned if numbers)
+    each = iter(sums.tolist())
+    return [
+        (span, next(each) if numbers else None) for span, numbers in zip(spans, owned, strict=True)
     ]
-    return [stream for stream in streams if stream]
 
 
-def word_ends(tokenizer: Any) -> np.ndarray:
-    """Returns the tokens that end the word before them, (V,) bool: white space first, or EOS."""
-    tokens = (tokenizer.decode_bytes([i]) for i in range(tokenizer.vocab_size))
-    is_end = np.array([begins_word(token) for token in tokens])
-    is_end[tokenizer.eos] = True
-    return is_end
+def spans_of_sequence(
+    text: str, sequence: np.ndarray, tokenizer: Any, convention: Convention
+) -> list[Span]:
+    """Returns the span in a text of each token of its sequence of ids, without BOS and EOS."""
+    ids = sequence[1 : len(sequence) - convention.eos]
+    if not convention.space:
+        return token_spans(text, ids, tokenizer)
+    spans = token_spans(" " + text, ids, tokenizer)  # the added space is not part of the text
+    return [(max(0, start - 1), end - 1) for start, end in spans]
 
 
-def _predict(
-    streams: list[list[int]],
-    sequences: list[np.ndarray],
-    longest: int | None,
-    compute: Callable[[list[np.ndarray]], list[np.ndarray]],
-) -> dict[int, np.ndarray]:
-    """Returns the values of all ids of a sentence but the first, (T - 1,), by its number.
+def count_tokens(
+    sentences: Sequence[JoinedSentence], tokenizer: Any, scoring: str
+) -> list[list[int | None]]:
+    """Returns the number of tokens of each word of each sentence, joined of words; None if the word
+    before has them."""
+    convention = conventions.get(scoring)
+    sequences = encode([text for text, _ in sentences], tokenizer, scoring)
+    counts = []
+    for (text, words), sequence in zip(sentences, sequences, strict=True):
+        tokens = spans_of_sequence(text, sequence, tokenizer, convention)
+        owned = assign_tokens(words or [], tokens)
+        counts.append([None if numbers is None else len(numbers) for numbers in owned])
+    return counts
 
-    A stream is the ids of its sentences end to end, each with BOS and, if the convention has it,
-    EOS. `compute` takes windows of streams (T,) and returns values for all ids but the first.
-    """
-    ids = [np.concatenate([sequences[number] for number in stream]) for stream in streams]
-    windows = [windows_of(len(stream), longest) for stream in ids]
-    values = iter(
-        compute(
-            [
-                stream[first:last]
-                for stream, spans in zip(ids, windows, strict=True)
-                for first, last, _ in spans
-            ]
+
+def group_documents(count: int, documents: Sequence | None, are_used: bool) -> list[list[int]]:
+    """Returns the numbers of the sentences of each document; `Run.surprisal` describes the values
+    of `documents`."""
+    if documents is None:
+        documents = [None] * count
+    elif not are_used:
+        raise InputError(
+            "documents need context='document', which carries the state between sentences"
         )
+    if len(documents) != count:
+        raise InputError(
+            f"documents has {len(documents)} values for {counted(count, 'sentence')}: give one for"
+            " each"
+        )
+    groups = groupby(enumerate(documents), itemgetter(1))
+    return [[number for number, _ in group] for _, group in groups]
+
+
+def streams_of(
+    sentences: Sequence[JoinedSentence], documents: Sequence[Sequence[int]], context: str
+) -> list[list[int]]:
+    """Returns the numbers of the sentences of each stream, without blank sentences."""
+    check_choice("context", context, CONTEXTS)
+    streams = [[number] for number in chain(*documents)] if context == "sentence" else documents
+    without_blank = (
+        [number for number in stream if not is_blank(sentences[number].text)] for stream in streams
     )
-    predictions = {}
-    for stream, spans in zip(streams, windows, strict=True):
-        parts = [np.asarray(next(values), np.float64)[skip:] for *_, skip in spans]
+    return [stream for stream in without_blank if stream]
+
+
+def cut_windows(
+    streams: Sequence[Sequence[int]], sequences: Sequence[np.ndarray], longest: int | None
+) -> tuple[list[np.ndarray], dict[int, np.ndarray]]:
+    """Cuts streams, the ids of their sentences end to end, into windows that a model can read.
+
+    Returns:
+        The windows, (T,), and for each sentence the places of its values, (T - 1,), by its number.
+        A model has a value after each id of a window but the last: a state, or the prediction of
+        the next id. Their places count the values of all windows, end to end.
+    """
+    windows: list[np.ndarray] = []
+    places: dict[int, np.ndarray] = {}
+    total = 0  # values of the windows so far
+    for stream in streams:
+        ids = np.concatenate([sequences[number] for number in stream])
+        values: list[int] = []  # place after each id of the stream but the last
+        for first, end, skip in _windows(len(ids), longest):
+            windows.append(ids[first:end])
+            count = end - first - 1
+            values += range(total + skip, total + count)
+            total += count
         ends = np.cumsum([len(sequences[number]) for number in stream])
-        by_sentence = np.split(np.concatenate(parts), ends[:-1])
-        for number, part in zip(stream, by_sentence, strict=True):
-            # without the prediction of the next sentence's BOS
-            predictions[number] = part[: len(sequences[number]) - 1]
-    return predictions
+        parts = np.split(np.array(values, np.int64), ends[:-1])
+        for number, part in zip(stream, parts, strict=True):
+            places[number] = part[: len(sequences[number]) - 1]
+    return windows, places
 
 
-def _predict_with_cache(
-    run: ScorableRun,
-    streams: list[list[int]],
-    sequences: list[np.ndarray],
-    cached: Sequence[Sequence[int]],
-    arguments: dict[str, Any],
-) -> dict[int, np.ndarray]:
-    """Returns what `_predict` does, with a cache for each of the documents `cached`."""
-    numbers = list(chain(*streams))
-    lengths = np.array([len(sequences[number]) for number in numbers])
-    document_of = {number: d for d, document in enumerate(cached) for number in document}
-    encoded = Encoded(
-        tokens=np.concatenate([sequences[number] for number in numbers]),
-        lengths=lengths,
-        words=np.zeros_like(lengths),
-        bytes=np.zeros_like(lengths),
-        documents=np.array([document_of[number] for number in numbers]),
-        empty_lines=0,
-    )
-    text = store_in_memory(Path("sentences"), run.tokenizer, encoded)
-    by_document = len(streams) < len(numbers)  # else each sentence is read alone
-    log_probs = run.cached_log_probs(text, by_document, **arguments).astype(np.float64)
-    parts = np.split(log_probs, np.cumsum(lengths[:-1] - 1))
-    return dict(zip(numbers, parts, strict=True))
-
-
-def windows_of(length: int, longest: int | None) -> list[tuple[int, int, int]]:
-    """Returns the windows of a sequence: first id, end, predictions that an earlier window made."""
+def _windows(length: int, longest: int | None) -> list[tuple[int, int, int]]:
+    """Returns the windows of a stream: first id, end, values that an earlier window has."""
     if longest is None or length <= longest + 1:
         return [(0, length, 0)]
     # after the first window, every token is predicted from at least half a window
@@ -226,224 +237,106 @@ def windows_of(length: int, longest: int | None) -> list[tuple[int, int, int]]:
     ]
 
 
-def words_before(
-    tokens: Sequence[Sequence[int]],
+def _predict(
+    run: Predictor,
+    streams: Sequence[Sequence[int]],
+    sequences: list[np.ndarray],
+    progress: ShowProgress = False,
+    group: np.ndarray | None = None,
+) -> dict[int, np.ndarray]:
+    """Returns the log-probabilities of all ids of a sentence but the first, (T - 1,), by its
+    number."""
+    windows, places = cut_windows(streams, sequences, run.longest)
+    values = np.concatenate(run.token_log_probs_of(windows, progress, group=group))
+    return {number: values[place].astype(np.float64) for number, place in places.items()}
+
+
+def _predict_with_cache(
+    run: ScorableRun,
+    streams: Sequence[Sequence[int]],
+    sequences: list[np.ndarray],
     documents: Sequence[Sequence[int]],
+    progress: ShowProgress = False,
+    group: np.ndarray | None = None,
+) -> dict[int, np.ndarray]:
+    """Returns what `_predict` does, with a cache for each of the documents."""
+    numbers = list(chain(*streams))
+    lengths = np.array([len(sequences[number]) for number in numbers])
+    document_of = {number: d for d, document in enumerate(documents) for number in document}
+    encoded = Encoded(
+        tokens=np.concatenate([sequences[number] for number in numbers]),
+        lengths=lengths,
+        words=np.zeros_like(lengths),
+        bytes=np.zeros_like(lengths),
+        documents=np.array([document_of[number] for number in numbers]),
+        empty_lines=0,
+    )
+    text = store_in_memory(Path("sentences"), run.tokenizer, encoded)
+    by_document = len(streams) < len(numbers)  # else each sentence is read alone
+    log_probs = run.cached_log_probs(text, by_document, progress, group=group)
+    parts = np.split(log_probs.astype(np.float64), np.cumsum(lengths[:-1] - 1))
+    return dict(zip(numbers, parts, strict=True))
+
+
+def words_before(
+    tokens: Sequence[Sequence[int | None]],
+    streams: Sequence[Sequence[int]],
     longest: int | None,
     scoring: str,
 ) -> list[int]:
-    """Returns how many words are read before each word of each document.
+    """Returns how many words a model has read before each word of each stream.
 
-    These are the words before it in its document, from the first token of the window that predicts
+    These are the words before it in its stream, from the first token of the window that predicts
     its first token.
 
     Args:
-        tokens: the number of tokens of each word, for each sentence.
-        documents: lists of sentence numbers.
+        tokens: the number of tokens of each word of each sentence (`count_tokens`).
+        streams: lists of sentence numbers.
         longest: the maximum number of ids that the model reads at once.
         scoring: the convention.
     """
     convention = conventions.get(scoring)
     counts: list[int] = []
-    for document in documents:
-        firsts: list[int] = []  # of each word, the place of its first token in the document
+    for stream in streams:
+        firsts: list[int] = []  # of each word, the place of its first token in the stream
         length = 0
-        for number in document:
-            ends = np.cumsum(tokens[number])
-            firsts += (length + 1 + ends - tokens[number]).tolist()
-            length += 1 + int(ends[-1]) + convention.eos
-        windows = np.array(windows_of(length, longest))  # (windows, 3)
+        for number in stream:
+            sizes = np.array([size or 0 for size in tokens[number]])
+            ends = length + 1 + np.cumsum(sizes)  # after BOS
+            firsts += (ends - sizes).tolist()
+            length = int(ends[-1]) + convention.eos
+        windows = np.array(_windows(length, longest))  # (windows, 3)
         window = np.searchsorted(windows[:-1, 1], firsts, side="right")
         counts += (np.arange(len(firsts)) - np.searchsorted(firsts, windows[window, 0])).tolist()
     return counts
 
 
-def _move_white_space(
-    nats: np.ndarray, log_ends: np.ndarray, ids: np.ndarray, tokenizer: Any
-) -> np.ndarray:
-    """Moves the surprisal of each word's end from the next word to the word itself; (n,) or (n +
-    1,)."""
-    # E are the tokens that begin with white space, and EOS. If a word ends, p(next token) = p(E)
-    # p(next token | E). The factor p(E), in `log_ends`, moves to the word's last token (Oh and
-    # Schuler 2024, Pimentel and Meister 2024).
-    tokens = [tokenizer.decode_bytes([int(i)]) for i in ids]
-    moved = nats.copy()
-    for j in range(1, len(nats)):
-        blank_before = not tokens[j - 1].decode("utf-8", errors="replace").strip()
-        if j == len(ids) or (begins_word(tokens[j]) and not blank_before):
-            moved[j - 1] -= log_ends[j]
-            moved[j] += log_ends[j]
-    return moved
-
-
-def separator_of(words: Sequence[str]) -> str:
-    """Returns the text between words: none if at least half of the words with letters are in a
-    script without spaces."""
-    lettered = [word for word in words if any(map(str.isalpha, word))]
-    spaceless = sum(SPACELESS.search(word) is not None for word in lettered)
-    return "" if lettered and 2 * spaceless >= len(lettered) else " "
-
-
-def join(words: Sequence[str], separators: Sequence[str]) -> JoinedSentence:
-    """Joins words to a text in which each is followed by its separator, except the last one."""
-    text, spans = "", []
-    for word, separator in zip(words, separators, strict=True):
-        spans.append((len(text), len(text) + len(word)))
-        text += word + separator
-    return JoinedSentence(text[: spans[-1][1]] if spans else "", spans)
-
-
-def join_sentences(
-    sentences: Iterable[str | Sequence[str]],
-    separator: str | None = None,
-    spaces: Sequence[Sequence[bool]] | None = None,
-) -> list[JoinedSentence]:
-    """Joins the words of each sentence that is not a text; `Run.surprisal` describes the arguments.
-
-    Warns if a space precedes words that belong to the word before, such as "n't", unless
-    `separator` or `spaces` is given.
-    """
-    if isinstance(sentences, str):
-        raise InputError("sentences is one text: give a list of texts")
-    sentences = list(sentences)
-    if spaces is not None and len(spaces) != len(sentences):
-        raise InputError(
-            f"spaces has {len(spaces)} lists for {counted(len(sentences), 'sentence')}: give one"
-            " for each"
-        )
-    joined: list[JoinedSentence] = []
-    spaceless = 0  # sentences joined without spaces
-    attached: list[str] = []
-    for i, sentence in enumerate(sentences):
-        if isinstance(sentence, str):
-            joined.append(JoinedSentence(sentence))
-            continue
-        words = _list_words(sentence, i)
-        between = " " if separator is None else separator
-        if separator is None and spaces is None:
-            between = separator_of(words)
-            spaceless += not between
-            attached += [
-                f"{word!r} (sentence {i}, word {j})"
-                for j, word in enumerate(words)
-                if between and j > 0 and ATTACHED.fullmatch(word)
-            ]
-        has_space = [True] * len(words) if spaces is None else spaces[i]
-        if len(has_space) != len(words):
-            raise InputError(
-                f"sentence {i} has {counted(len(words), 'word')}, but {len(has_space)} values in"
-                " spaces"
-            )
-        joined.append(join(words, [between if follows else "" for follows in has_space]))
-    if spaceless:
-        info(
-            f"the words of {counted(spaceless, 'sentence')} are joined without spaces, as their"
-            " script has none; the separator ' ' adds spaces"
-        )
-    if attached:
-        others = f" and {counted(len(attached) - 1, 'other word')}" if len(attached) > 1 else ""
-        warn_caller(
-            f"{attached[0]}{others} scored with a space before: say where spaces stand (spaces,"
-            " --space-after), give a separator, or join such words to the word before"
-        )
-    return joined
-
-
-def _list_words(sentence: Sequence[str], number: int) -> list[str]:
-    """Returns the words of a sentence, stripped. Raises InputError if one is no text or blank."""
-    if not isinstance(sentence, Iterable):
-        raise InputError(f"sentence {number} is {sentence!r}: {GIVE_TEXT}")
-    words = list(sentence)
-    for j, word in enumerate(words):
-        if not isinstance(word, str):
-            raise InputError(f"sentence {number}, word {j} is {word!r}: {GIVE_TEXT}")
-        if is_blank(word):
-            raise InputError(f"sentence {number}, word {j} is blank: leave it out")
-    return [word.strip() for word in words]
-
-
-def _parts(
-    text: str, words: list[Span] | None, tokens: list[Span], nats: np.ndarray, options: Options
-) -> list[tuple[Span, float | None]]:
-    """Returns the span and surprisal in nats of each token or word of a sentence, without EOS."""
-    nats = nats[: len(tokens)]  # without EOS
-    if options.by == "token" or not tokens:
-        return list(zip(tokens, nats.tolist(), strict=True))
-    spans = join_words(tokens, words or word_spans(text, options.punctuation) or [(0, len(text))])
-    owner = np.array(owners(tokens, spans))
-    sums = sum_log_probs(nats[owner == number] for number in range(len(spans))).tolist()
-    value_from = {start: value for (start, _), value in zip(spans, sums, strict=True)}
-    return [(span, value_from.get(span[0])) for span in words or spans]
-
-
-def token_spans(text: str, ids: Sequence[int] | np.ndarray, tokenizer: Any) -> list[Span]:
-    """Returns the span of each token of a text, including its leading white space.
-
-    If several tokens share the bytes of a character, each of them covers that character.
-    """
-    if (offsets := tokenizer.offsets(text)) is not None:
-        return offsets
-    widths = [len(character.encode("utf-8", "surrogatepass")) for character in text]  # in bytes
-    size_of = {i: len(tokenizer.decode_bytes([i])) for i in set(map(int, ids))}
-    token_ends = np.cumsum([0, *(size_of[int(i)] for i in ids)])
-    character_ends = np.cumsum([0, *widths])
-    first = np.searchsorted(character_ends[1:], token_ends[:-1], side="right")
-    end = np.searchsorted(character_ends[:-1], token_ends[1:], side="left")
-    return list(zip(first.tolist(), end.tolist(), strict=True))
-
-
-def word_spans(text: str, punctuation: str = "attached") -> list[Span]:
-    """Returns the spans of the words of a text, separated by white space.
-
-    Args:
-        text: any text.
-        punctuation: "attached" leaves punctuation in the word that it touches, as in regions of
-            reading-time studies. "separate" makes the marks before and after a word words of their
-            own; marks inside a word (don't) stay.
-    """
-    regions = [match.span() for match in re.finditer(r"\S+", text)]
-    if punctuation == "attached":
-        return regions
-    spans = []
-    for start, end in regions:
-        first, last = bare_span(text[start:end])
-        parts = (start, start + first), (start + first, start + last), (start + last, end)
-        spans += [part for part in parts if part[0] < part[1]]
-    return spans
-
-
-def bare_span(word: str) -> Span:
-    """Returns the span of a word without the punctuation at its edges; (0, 0) if it is all
-    punctuation."""
-    is_mark = [unicodedata.category(character)[0] in "PS" for character in word]
-    if all(is_mark):
-        return 0, 0
-    return is_mark.index(False), len(word) - is_mark[::-1].index(False)
-
-
-def owners(tokens: Sequence[Span], spans: Sequence[Span]) -> list[int]:
-    """Returns the index of the span that each token belongs to, the span of its first character
-    that is in one.
-
-    Tokens of white space belong to the span after them, or to the last one. Requires at least one
-    span.
-    """
-    ends = [end for _, end in spans]
-    return [min(bisect_right(ends, start), len(spans) - 1) for start, _ in tokens]
-
-
-def join_words(tokens: Sequence[Span], words: Sequence[Span]) -> list[Span]:
-    """Returns the words; words that share a token are merged, as they share a probability."""
-    starts = [start for start, _ in words]
-    continued: set[int] = set()  # words merged with the one before
-    for owner, (_, end) in zip(owners(tokens, words), tokens, strict=True):
-        continued |= set(range(owner + 1, bisect_left(starts, end)))
-    merged: list[Span] = []
-    for number, (start, end) in enumerate(words):
-        merged.append((merged.pop()[0] if number in continued else start, end))
-    return merged
-
-
 def begins_word(token: bytes) -> bool:
     """Returns whether a token begins with white space, which ends the word before it."""
     return token.decode("utf-8", errors="ignore")[:1].isspace()
+
+
+def word_ends(tokenizer: Any) -> np.ndarray:
+    """Returns the tokens that end the word before them, (V,) bool: white space first, or EOS."""
+    tokens = (tokenizer.decode_bytes([i]) for i in range(tokenizer.vocab_size))
+    is_end = np.array([begins_word(token) for token in tokens])
+    is_end[tokenizer.eos] = True
+    return is_end
+
+
+def _move_white_space(
+    nats: np.ndarray, log_ends: np.ndarray, sequence: np.ndarray, tokenizer: Any
+) -> np.ndarray:
+    """Moves the surprisal of each word's end from the next word to the word itself, (T - 1,)."""
+    # E are the tokens that begin with white space, and EOS. If a word ends, p(next token) = p(E)
+    # p(next token | E). The factor p(E), in `log_ends`, moves to the word's last token (Oh and
+    # Schuler 2024, Pimentel and Meister 2024).
+    ids = sequence[1:].tolist()
+    tokens = [tokenizer.decode_bytes([i]) for i in ids]
+    moved = nats.copy()
+    for j in range(1, len(ids)):
+        blank_before = not tokens[j - 1].decode("utf-8", errors="replace").strip()
+        if ids[j] == tokenizer.eos or (begins_word(tokens[j]) and not blank_before):
+            moved[j - 1] -= log_ends[j]
+            moved[j] += log_ends[j]
+    return moved

@@ -1,10 +1,9 @@
 """States of words: those after their last or first token, or the mean over their tokens.
 
-`find_words` aligns words with tokens and cuts the texts into pieces that the model can read;
+`find_words` aligns words with tokens and cuts the text into windows that the model can read;
 `collect` picks the states of the words from those of all tokens.
 """
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
@@ -13,16 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from esnlm.base.console import Progress, ShowProgress
-from esnlm.base.errors import InputError
+from esnlm.base.errors import check_choice
 from esnlm.evaluation.conventions import ScorableRun, encode, list_texts
-from esnlm.evaluation.surprisal import (
-    JoinedSentence,
-    Span,
-    streams_of,
-    token_spans,
-    windows_of,
-    word_spans,
-)
+from esnlm.evaluation.surprisal import cut_windows, streams_of
+from esnlm.evaluation.words import JoinedSentence, covering_tokens, token_spans, word_spans
 
 # which of its tokens a word has the state of
 AT = {"last": slice(-1, None), "first": slice(1), "mean": slice(None)}
@@ -47,77 +40,62 @@ class Words(NamedTuple):
     """Words, and the states that they are made of."""
 
     rows: list[dict]  # W of them
-    pieces: list[np.ndarray]  # ids to read, (T,)
+    windows: list[np.ndarray]  # ids to read, (T,)
     counts: np.ndarray  # (W,), states per word
-    reads: np.ndarray  # (P,) number of the id that each state follows, among all ids of the pieces
+    places: np.ndarray  # (P,), of these states among those after each id of all windows, ascending
 
 
 def find_words(
     run: ScorableRun,
     sentences: Sequence[JoinedSentence],
     documents: Sequence[Sequence[int]],
+    context: str,
     at: str,
 ) -> Words:
-    """Aligns the words of sentences with tokens, and cuts documents into pieces.
+    """Aligns the words of sentences with tokens, and cuts the text into windows.
 
-    A document is a list of sentence numbers. It is read as BOS, a sentence, EOS, BOS, the next one,
-    and so on, in windows if it is longer than the model can read. Blank sentences are left out.
+    A document is a list of sentence numbers. Its sentences are read as for surprisals, each between
+    BOS and EOS. Blank ones are left out.
     """
-    if at not in AT:
-        raise InputError(f"at is {at!r}: choose {', '.join(AT)}")
+    check_choice("at", at, AT)
     sequences = encode(list_texts(text for text, _ in sentences), run.tokenizer, "paper")
-    streams = streams_of(sentences, documents)
-    pieces: list[np.ndarray] = []
-    numbers: list[int] = []  # of each id of the sentences, end to end, among those of the pieces
-    total = 0  # ids in pieces
-    for stream in streams:
-        ids = np.concatenate([sequences[number] for number in stream])
-        for first, end, skip in windows_of(len(ids), run.longest):
-            pieces.append(ids[first : end - 1])
-            numbers += range(total + skip, total + len(pieces[-1]))
-            total += len(pieces[-1])
-        numbers.append(-1)  # the last EOS is not read
+    streams = streams_of(sentences, documents, context)
+    windows, places = cut_windows(streams, sequences, run.longest)
     rows: list[dict] = []
     counts: list[int] = []
-    reads: list[int] = []
-    place = 0  # of the sentence's BOS in `numbers`
+    chosen: list[int] = []
     for number in chain(*streams):
-        text, words = sentences[number]
+        (text, words), after_bos = sentences[number], places[number][1:].tolist()
         words = words or word_spans(text)
-        tokens = tokens_of(words, token_spans(text, sequences[number][1:-1], run.tokenizer))
-        shared = [after < end for (_, end), (after, _) in pairwise(tokens)]
-        table = zip(words, tokens, [*shared, False], [False, *shared], strict=True)
-        for i, ((start, end), (first, last), *flags) in enumerate(table):
-            row = number, i, text[start:end], start, end, last - first, *flags
+        tokens = token_spans(text, sequences[number][1:-1], run.tokenizer)
+        covers = covering_tokens(words, tokens)
+        shared = [after.start < before.stop for before, after in pairwise(covers)]
+        table = zip(words, covers, [*shared, False], [False, *shared], strict=True)
+        for i, ((start, end), numbers, *flags) in enumerate(table):
+            row = number, i, text[start:end], start, end, len(numbers), *flags
             rows.append(dict(zip(COLUMNS, row, strict=True)))
-            chosen = numbers[place + 1 + first : place + 1 + last][AT[at]]
-            reads += chosen
-            counts.append(len(chosen))
-        place += len(sequences[number])
-    return Words(rows, pieces, np.array(counts, np.int64), np.array(reads, np.int64))
-
-
-def tokens_of(words: Sequence[Span], tokens: Sequence[Span]) -> list[Span]:
-    """Returns the tokens that cover characters of each word: the first, and the end."""
-    starts, ends = [start for start, _ in tokens], [end for _, end in tokens]
-    return [(bisect_right(ends, start), bisect_left(starts, end)) for start, end in words]
+            states = after_bos[numbers.start : numbers.stop][AT[at]]
+            counts.append(len(states))
+            chosen += states
+    inputs = [ids[:-1] for ids in windows]
+    return Words(rows, inputs, np.array(counts, np.int64), np.array(chosen, np.int64))
 
 
 def collect(
     words: Words, states: Iterable[np.ndarray], width: int, progress: ShowProgress = False
 ) -> WordStates:
-    """Picks the states of words, (W, width), from those after each id of each piece, (T, width)."""
-    rows, pieces, counts, reads = words
+    """Picks the states of words, (W, width), from those after each id of windows, (T, width)."""
+    rows, windows, counts, places = words
     sums = np.zeros((len(rows), width), np.float32)
     word_of = np.repeat(np.arange(len(rows)), counts)  # (P,)
-    total, done = sum(map(len, pieces)), 0
+    total, done = sum(map(len, windows)), 0
     bar = Progress(total, brief=progress == "brief")
-    for piece in states:
-        chosen = slice(*np.searchsorted(reads, [done, done + len(piece)]))
+    for part in states:
+        chosen = slice(*np.searchsorted(places, [done, done + len(part)]))
         numbers = word_of[chosen]
         begins = np.flatnonzero(np.diff(numbers, prepend=-1))
-        sums[numbers[begins]] += np.add.reduceat(piece[reads[chosen] - done], begins)
-        done += len(piece)
+        sums[numbers[begins]] += np.add.reduceat(part[places[chosen] - done], begins)
+        done += len(part)
         if progress:
             bar.show(done, f"reading {done:,}/{total:,}", final=done == total)
     with np.errstate(invalid="ignore"):  # 0 / 0 if a word has no token

@@ -1,29 +1,208 @@
-"""The words of a table, as documents of sentences in reading order, and of a training text.
+"""Words: joined to a text, aligned with its tokens, read from a table, and counted.
 
 Frequencies are on the Zipf scale (van Heuven et al. 2014).
 """
 
 import math
 import re
-from bisect import bisect
+import unicodedata
+from bisect import bisect, bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain, groupby, pairwise
+from itertools import chain, groupby, pairwise, starmap
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from esnlm.base.console import counted, info
-from esnlm.base.errors import InputError
+from esnlm.base.errors import InputError, warn_caller
 from esnlm.data.sentences import load_punkt, punkt_splitter
 from esnlm.data.store import TokenStore
-from esnlm.data.tables import Table
+from esnlm.data.tables import GIVE_TEXT, Table, order_rows, read_spaces
 from esnlm.data.tokenizer import Tokenizer
-from esnlm.evaluation.surprisal import JoinedSentence, bare_span, join, separator_of
+from esnlm.evaluation.conventions import is_blank
 
-POSITIONS = ("word_number", "ia_id", "zone", "position")  # columns of positions, in lower case
-NO_SPACE = ("no", "false", "0", "0.0", "0,0")  # in lower case
+# Start and end of a token or word in a text, as character indices: it covers text[start:end].
+Span = tuple[int, int]
+# A letter of a script without spaces between words: Thai, Lao, Burmese, Khmer, kana, or a Chinese
+# character.
+SPACELESS = re.compile(
+    "[\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3041-\u30ff"
+    "\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f"
+    "\U00020000-\U0003ffff]"
+)
+# Words that no space precedes in English text: closing punctuation, and clitics as treebanks cut
+# them off.
+ATTACHED = re.compile(r"[.,!?;:)\]…”’]|\.\.\.|''|n['’]t|['’](?:s|re|ve|ll|d|m)", re.IGNORECASE)
 # The end of a quotation that is a sentence, as in '"Stop!" he cried.'
 QUOTED_END = re.compile("[.?!…][\"'”’»›“‘«‹]+$")
 BLOCK_SENTENCES = 1 << 12  # sentences decoded at a time, to bound the memory
+
+
+class JoinedSentence(NamedTuple):
+    """A sentence as a text, and the spans of its words if it was given as words."""
+
+    text: str
+    words: list[Span] | None = None
+
+
+def join_sentences(
+    sentences: Iterable[str | Sequence[str]],
+    separator: str | None = None,
+    spaces: Sequence[Sequence[bool]] | None = None,
+) -> list[JoinedSentence]:
+    """Joins the words of each sentence that is not a text; `Run.surprisal` describes the arguments.
+
+    Warns if a space precedes words that belong to the word before, such as "n't", unless
+    `separator` or `spaces` is given.
+    """
+    if isinstance(sentences, str):
+        raise InputError("sentences is one text: give a list of texts")
+    sentences = list(sentences)
+    if spaces is not None and len(spaces) != len(sentences):
+        raise InputError(
+            f"spaces has {len(spaces)} lists for {counted(len(sentences), 'sentence')}: give one"
+            " for each"
+        )
+    joined: list[JoinedSentence] = []
+    spaceless = 0  # sentences joined without spaces
+    attached: list[str] = []
+    for i, sentence in enumerate(sentences):
+        if isinstance(sentence, str):
+            joined.append(JoinedSentence(sentence))
+            continue
+        words = _list_words(sentence, i)
+        between = " " if separator is None else separator
+        if separator is None and spaces is None:
+            between = separator_of(words)
+            spaceless += not between
+            attached += [
+                f"{word!r} (sentence {i}, word {j})"
+                for j, word in enumerate(words)
+                if between and j > 0 and ATTACHED.fullmatch(word)
+            ]
+        has_space = [True] * len(words) if spaces is None else spaces[i]
+        if len(has_space) != len(words):
+            raise InputError(
+                f"sentence {i} has {counted(len(words), 'word')}, but {len(has_space)} values in"
+                " spaces"
+            )
+        joined.append(join(words, [between if follows else "" for follows in has_space]))
+    if spaceless:
+        info(
+            f"the words of {counted(spaceless, 'sentence')} are joined without spaces, as their"
+            " script has none; the separator ' ' adds spaces"
+        )
+    if attached:
+        others = f" and {counted(len(attached) - 1, 'other word')}" if len(attached) > 1 else ""
+        warn_caller(
+            f"{attached[0]}{others} read with a space before: say where spaces stand (spaces,"
+            " --space-after), give a separator, or join such words to the word before"
+        )
+    return joined
+
+
+def _list_words(sentence: Sequence[str], number: int) -> list[str]:
+    """Returns the words of a sentence, stripped. Raises InputError if one is no text or blank."""
+    if not isinstance(sentence, Iterable):
+        raise InputError(f"sentence {number} is {sentence!r}: {GIVE_TEXT}")
+    words = list(sentence)
+    for j, word in enumerate(words):
+        if not isinstance(word, str):
+            raise InputError(f"sentence {number}, word {j} is {word!r}: {GIVE_TEXT}")
+        if is_blank(word):
+            raise InputError(f"sentence {number}, word {j} is blank: leave it out")
+    return [word.strip() for word in words]
+
+
+def separator_of(words: Sequence[str]) -> str:
+    """Returns the text between words: none if at least half of the words with letters are in a
+    script without spaces."""
+    lettered = [word for word in words if any(map(str.isalpha, word))]
+    spaceless = sum(SPACELESS.search(word) is not None for word in lettered)
+    return "" if lettered and 2 * spaceless >= len(lettered) else " "
+
+
+def join(words: Sequence[str], separators: Sequence[str]) -> JoinedSentence:
+    """Joins words to a text in which each is followed by its separator, except the last one."""
+    text, spans = "", []
+    for word, separator in zip(words, separators, strict=True):
+        spans.append((len(text), len(text) + len(word)))
+        text += word + separator
+    return JoinedSentence(text[: spans[-1][1]] if spans else "", spans)
+
+
+def word_spans(text: str, punctuation: str = "attached") -> list[Span]:
+    """Returns the spans of the words of a text, separated by white space.
+
+    Args:
+        text: any text.
+        punctuation: "attached" leaves punctuation in the word that it touches, as in regions of
+            reading-time studies. "separate" makes the marks before and after a word words of their
+            own; marks inside a word (don't) stay.
+    """
+    regions = [match.span() for match in re.finditer(r"\S+", text)]
+    if punctuation == "attached":
+        return regions
+    spans = []
+    for start, end in regions:
+        first, last = bare_span(text[start:end])
+        parts = (start, start + first), (start + first, start + last), (start + last, end)
+        spans += [part for part in parts if part[0] < part[1]]
+    return spans
+
+
+def bare_span(word: str) -> Span:
+    """Returns the span of a word without the punctuation at its edges; (0, 0) if it is all
+    punctuation."""
+    is_mark = [unicodedata.category(character)[0] in "PS" for character in word]
+    if all(is_mark):
+        return 0, 0
+    return is_mark.index(False), len(word) - is_mark[::-1].index(False)
+
+
+def token_spans(text: str, ids: Sequence[int] | np.ndarray, tokenizer: Any) -> list[Span]:
+    """Returns the span of each token of a text, including its leading white space.
+
+    If several tokens share the bytes of a character, each of them covers that character.
+    """
+    if (offsets := tokenizer.offsets(text)) is not None:
+        return offsets
+    widths = [len(character.encode("utf-8", "surrogatepass")) for character in text]  # in bytes
+    size_of = {i: len(tokenizer.decode_bytes([i])) for i in set(map(int, ids))}
+    token_ends = np.cumsum([0, *(size_of[int(i)] for i in ids)])
+    character_ends = np.cumsum([0, *widths])
+    first = np.searchsorted(character_ends[1:], token_ends[:-1], side="right")
+    end = np.searchsorted(character_ends[:-1], token_ends[1:], side="left")
+    return list(zip(first.tolist(), end.tolist(), strict=True))
+
+
+def covering_tokens(words: Sequence[Span], tokens: Sequence[Span]) -> list[range]:
+    """Returns the tokens that cover characters of each word, by number. Words may share a token."""
+    starts, ends = [start for start, _ in tokens], [end for _, end in tokens]
+    return [range(bisect_right(ends, start), bisect_left(starts, end)) for start, end in words]
+
+
+def assign_tokens(words: Sequence[Span], tokens: Sequence[Span]) -> list[range | None]:
+    """Assigns each token to one of the words, at least one; returns the numbers of their tokens.
+
+    White space belongs to the word after it, or to the last one. If words share a token, as they
+    then share a probability, the first of them has the tokens of all, and the others have None.
+    """
+    covers = covering_tokens(words, tokens)
+    owners = [i for i in range(len(words)) if i == 0 or covers[i].start >= covers[i - 1].stop]
+    edges = [0, *(covers[i - 1].stop for i in owners[1:]), len(tokens)]
+    owned = dict(zip(owners, starmap(range, pairwise(edges)), strict=True))
+    return [owned.get(i) for i in range(len(words))]
+
+
+def merge_shared(words: Sequence[Span], owned: Sequence[range | None]) -> list[Span]:
+    """Returns the words, each merged with the words after it that share its tokens."""
+    merged: list[Span] = []
+    for (start, end), numbers in zip(words, owned, strict=True):
+        merged.append((merged.pop()[0] if numbers is None else start, end))
+    return merged
 
 
 @dataclass(frozen=True)
@@ -56,8 +235,8 @@ def read_words(
     if "" in words:
         where = table.where(words.index(""))
         raise InputError(f"{where}: no word in column {word!r}: leave the row out")
-    spaces = None if space_after is None else _read_spaces(table, space_after)
-    documents = _order_rows(table, document, sentence, position)
+    spaces = None if space_after is None else read_spaces(table, space_after)
+    documents = order_rows(table, document, sentence, position)
     if not sentence:
         split = _load_splitter(words, language)
         documents = [_split_document(words, spaces, rows, split) for (rows,) in documents]
@@ -76,90 +255,6 @@ def read_words(
             " identify sentences (--sentence)"
         )
     return table_words
-
-
-def _read_spaces(table: Table, column: str) -> list[bool]:
-    """Returns whether a space follows the word of each row: not if the cell is No or has
-    SpaceAfter=No."""
-    cells = [str(cell).strip().lower() for cell in table.column(column)]
-    spaces = [cell not in NO_SPACE and "spaceafter=no" not in cell.split("|") for cell in cells]
-    if all(spaces):
-        raise InputError(
-            f"{table.name}: no cell of column {column!r} says that no space follows its word: write"
-            " No, False, 0 or SpaceAfter=No there, or leave out --space-after"
-        )
-    return spaces
-
-
-def _order_rows(
-    table: Table, document: Sequence[str], sentence: Sequence[str], position: str | None
-) -> list[list[list[int]]]:
-    """Returns the rows of each sentence of each document, in the order of their positions.
-
-    Without `sentence`, each document is one sentence.
-    """
-    columns = [*document, *sentence]
-    keys, document_keys = table.keys(columns), table.keys(document)
-    sentences = _group(keys)
-    name, positions = _read_positions(table, columns, position)
-    is_scattered = (
-        len(positions) > 0 and len(set(keys)) < len(sentences) and len(keys) < 2 * len(sentences)
-    )
-    if is_scattered:
-        sentences = _group(keys, is_scattered)
-    numbers = _group([document_keys[rows[0]] for rows in sentences], is_scattered)
-    documents = [[sentences[number] for number in group] for group in numbers]
-    if not positions:
-        return documents
-    for rows in sentences:
-        rows.sort(key=positions.__getitem__)
-        for before, row in pairwise(rows):
-            if positions[before] == positions[row]:
-                unit = "sentence" if sentence else "document"
-                raise InputError(
-                    f"{table.where(row)}: {name} {positions[row]} occurs twice in a {unit}: name"
-                    f" all columns that identify {'sentences and ' if sentence else ''}documents"
-                    " (readers, too), or another --position, or --position none"
-                )
-    for parts in documents:
-        rows = list(chain(*parts))
-        if len({positions[row] for row in rows}) == len(rows):  # they count through the document
-            parts.sort(key=lambda rows: positions[rows[0]])
-    moved = [list(chain(*parts)) for parts in documents]
-    if count := sum(rows != sorted(rows) for rows in moved):
-        info(
-            f"{counted(count, 'document')} not in the order of {name}: read in that order; rows"
-            " keep their places"
-        )
-    return documents
-
-
-def _group(keys: Sequence[Hashable], is_scattered: bool = False) -> list[list[int]]:
-    """Returns the indices of equal keys: of neighbours, or of all keys if they are scattered."""
-    if not is_scattered:
-        return [list(group) for _, group in groupby(range(len(keys)), keys.__getitem__)]
-    groups: dict[Hashable, list[int]] = {}
-    for i, key in enumerate(keys):
-        groups.setdefault(key, []).append(i)
-    return list(groups.values())
-
-
-def _read_positions(
-    table: Table, columns: Sequence[str], position: str | None
-) -> tuple[str, list[int]]:
-    """Returns the name and the values of the column of positions; no values if it has none."""
-    names = {str(name).lower(): name for name in table.rows[0] if name not in columns}
-    name = position or next((names[each] for each in POSITIONS if each in names), "none")
-    if name == "none":
-        return name, []
-    try:
-        return name, list(map(int, table.numbers(name)))
-    except (ValueError, TypeError, OverflowError) as error:
-        if position is None:
-            return name, []
-        raise InputError(
-            f"{table.name}: column {name!r} does not hold positions of words: {error}"
-        ) from None
 
 
 def _load_splitter(words: Sequence[str], language: str) -> Callable[[str], list[str]]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from esnlm.base.errors import InputError
 from esnlm.evaluation.conventions import check_defined, sum_log_probs
-from esnlm.evaluation.surprisal import token_spans
+from esnlm.evaluation.words import token_spans
 from esnlm.loaded_run import Run
 
 # The pipeline's task for each folder of sentences.

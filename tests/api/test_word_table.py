@@ -102,7 +102,7 @@ def test_words_have_the_surprisals_of_the_oracle_with_their_sentence_as_context(
     assert in_reading_order(rows, "tokens") == TOKENS
     assert in_reading_order(rows, "length") == [len(word) for *_, word in TEXT]
     assert in_reading_order(rows, "context_words") == [0, 1, 2] * 3
-    assert {row["context"] for row in rows} == {"sentence"}
+    assert {(row["context"], row["cache"]) for row in rows} == {("sentence", False)}
 
 
 def test_words_have_those_of_a_document_that_is_read_on(run):
@@ -130,6 +130,7 @@ def test_a_cache_counts_the_tokens_of_a_document(run, monkeypatch):
     options = {"documents": [1, 1, 2], "spaces": spaces, "eos": False}
     expected = cached.surprisal(words, cache=True, **options)
     assert in_reading_order(rows, "surprisal_bits") == [row["surprisal_bits"] for row in expected]
+    assert {(row["context"], row["cache"]) for row in rows} == {("sentence", True)}
     plain = esnlm.score_words(table(), cached, **NEEDED)
     assert in_reading_order(rows, "surprisal_bits") != in_reading_order(plain, "surprisal_bits")
 

@@ -230,7 +230,7 @@ def test_a_column_says_where_no_space_follows(here, capsys, small, monkeypatch, 
 
 def test_rows_of_words_that_take_no_space_are_warned_of(here, capsys):
     (here / "words.tsv").write_text("item\tword\n1\tThe\n1\tcat\n1\trun\n1\t.\n")
-    with pytest.warns(UserWarning, match=r"^'\.' \(sentence 0, word 3\) scored .* --space-after"):
+    with pytest.warns(UserWarning, match=r"^'\.' \(sentence 0, word 3\) read .* --space-after"):
         call("--input", "words.tsv", "--word", "word", "--sentence", "item")
 
 

@@ -6,7 +6,7 @@ import gzip
 import pytest
 
 from esnlm.base.errors import InputError
-from esnlm.data.tables import read_table, table_of
+from esnlm.data.tables import order_rows, read_table, table_of
 
 
 def save(folder, text, name="items.tsv"):
@@ -180,3 +180,30 @@ def test_a_data_frame_has_no_value_for_any_kind_of_missing_cell():
     ]
     with pytest.raises(InputError, match="^the table: two columns have the same name"):
         table_of(pandas.concat([frame, frame], axis=1))
+
+
+def test_rows_in_any_order_are_read_by_their_positions(capsys):
+    """The table is in alphabetical order, and positions count through a document."""
+    text = ["The", "cats", "sleep.", "Dogs", "run."]
+    words = [("a", s, i, word) for s, i, word in zip("11122", range(5), text, strict=True)]
+    words += [("b", *row[1:]) for row in words]
+    words.sort(key=lambda row: row[3])
+    rows = [dict(zip(("story", "s", "zone", "word"), row, strict=True)) for row in words]
+    for sentence, expected in ((["s"], [text[:3], text[3:]]), ([], [text])):
+        table = table_of(rows)
+        ordered = words_in_order(table, sentence)
+        assert ordered == [expected, expected]
+    assert "2 documents not in the order of zone: read in that order" in capsys.readouterr().err
+
+
+def words_in_order(table, sentence):
+    """Returns the words of each sentence of each document, without Punkt."""
+    documents = order_rows(table, ["story"], sentence, None)
+    return [[[table.rows[row]["word"] for row in rows] for rows in parts] for parts in documents]
+
+
+def test_positions_that_begin_anew_leave_sentences_in_the_order_of_the_table():
+    names = ("story", "s", "zone", "word")
+    cells = [("a", 2, 1, "The"), ("a", 2, 2, "cats"), ("a", 1, 2, "run."), ("a", 1, 1, "Dogs")]
+    rows = [dict(zip(names, row, strict=True)) for row in cells]
+    assert words_in_order(table_of(rows), ["s"]) == [[["The", "cats"], ["Dogs", "run."]]]

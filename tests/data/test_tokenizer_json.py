@@ -9,7 +9,7 @@ import pytest
 from esnlm.data import tokenizer as tokenizer_module
 from esnlm.data.encode import encode_sentences
 from esnlm.data.tokenizer import load_tokenizer
-from esnlm.evaluation.surprisal import token_spans
+from esnlm.evaluation.words import token_spans
 from esnlm.interchange.huggingface.conversion import tokenizer_files
 
 tokenizers = pytest.importorskip("tokenizers")

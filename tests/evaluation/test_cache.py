@@ -102,20 +102,9 @@ def own_unigram(monkeypatch, request):
         monkeypatch.setattr(esnlm.Run, "unigram", lambda run: UNIGRAM)
 
 
-def parts_of(run, text, by_document, tokenizer=TOKENIZER, weights=WEIGHTS):
-    return list(
-        cache.by_weight(
-            run._stream,
-            run._readout,
-            text,
-            by_document,
-            tokenizer,
-            np.exp(UNIGRAM.log_p),
-            weights,
-            run.config.compute,
-            progress=False,
-        )
-    )
+def cached_model(run, tokenizer=TOKENIZER):
+    p_1 = np.exp(UNIGRAM.log_p)
+    return cache.CachedModel(run._stream, run._readout, p_1, tokenizer, run.config.compute)
 
 
 @pytest.mark.parametrize("rows", [16, 256])
@@ -125,7 +114,7 @@ def test_each_weight_has_the_oracle_s_probabilities(run, by_document, tokenizer,
     monkeypatch.setattr(cache, "ROWS", rows)
     text = text_of(DOCUMENTS, tokenizer)
     log_p = distributions(run, text, by_document)
-    parts = parts_of(run, text, by_document, tokenizer)
+    parts = list(cached_model(run, tokenizer).predict(text, by_document, WEIGHTS))
     numbers = np.concatenate([part.numbers for part in parts])
     assert sorted(numbers) == list(range(len(text.tokens) - len(text)))
     for k, weight in enumerate(WEIGHTS):
@@ -141,9 +130,8 @@ def test_each_weight_has_the_oracle_s_probabilities(run, by_document, tokenizer,
 def test_the_weight_of_each_range_minimises_its_nll(run):
     text = text_of([[9, 9], [30] * 20, [7, 3, 12]], TOKENIZER)
     log_p = distributions(run, text, by_document=False)
-    fit = cache.fit_cache(
-        parts_of(run, text, False, weights=cache.GRID), step=7, model_sha256="", store_sha256=""
-    )
+    fit = cached_model(run).fit(text, by_document=False, step=7, model_sha256="digest")
+    assert (fit.step, fit.model_sha256, fit.store_sha256) == (7, "digest", text.tokens_sha256)
     nats = []
     for weight in cache.GRID:
         values, distances = slowly(log_p, text, TOKENIZER, lambda distance: weight)  # noqa: B023
@@ -214,12 +202,13 @@ def test_white_space_moves_by_the_probabilities_with_the_cache(run):
 
 def test_a_model_without_a_state_reads_single_sentences(run):
     gpt2 = small_run.small_run(small_run.GPT2)
-    gpt2.__dict__["cache_fit"] = run.cache_fit
     with (
         pytest.warns(UserWarning, match="trained on single sentences"),
         pytest.raises(InputError, match="^context is document: this model carries no state"),
     ):
         gpt2.surprisal(["The cats", "The cats"], context="document", cache=True)
+    assert "cache_fit" not in gpt2.__dict__  # refused before the weights are fitted
+    gpt2.__dict__["cache_fit"] = run.cache_fit
     first, second = (
         gpt2.surprisal(["The cats", "The cats"], documents=documents, eos=False, cache=True)
         for documents in ([0, 0], [0, 1])
@@ -253,7 +242,7 @@ def test_the_weights_are_fitted_once_and_stored_in_the_run(
     def fail(*_, **__):
         raise Again
 
-    monkeypatch.setattr(cache, "fit_cache", fail)
+    monkeypatch.setattr(cache.CachedModel, "fit", fail)
     assert esnlm.load(folder).likelihood(train, cache=True) == expected
     early = min(int(each.name) for each in (folder / "checkpoints").iterdir())
     for other in (esnlm.load(folder, step=early), esnlm.load(folder, untrained=True)):

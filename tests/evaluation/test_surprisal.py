@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from esnlm.base.errors import InputError
 from esnlm.data.sources import ImportedData
-from esnlm.evaluation.surprisal import separator_of, word_ends
+from esnlm.evaluation.surprisal import word_ends
+from esnlm.evaluation.words import separator_of
 from tests.evaluation import small_run
 from tests.evaluation.small_run import TOKENIZER, TOLERANCE, log_distributions, log_probs
 
@@ -292,7 +293,7 @@ def test_a_space_before_a_word_that_takes_none_is_warned_of(run):
     words = [[".", "The", "cat", "n't", "run", "."], ["The", "cats"]]
     with pytest.warns(
         UserWarning,
-        match=r"^\"n't\" \(sentence 0, word 3\) and 1 other word scored with a space before",
+        match=r"^\"n't\" \(sentence 0, word 3\) and 1 other word read with a space before",
     ):
         rows = run.surprisal(words, unit="nats")
     assert run.surprisal(words, unit="nats", separator=" ") == rows

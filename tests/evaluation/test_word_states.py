@@ -13,8 +13,7 @@ from esnlm import loaded_run
 from esnlm.base.errors import InputError
 from esnlm.data.sources import ImportedData
 from esnlm.data.tokenizer import word_tokenizer
-from esnlm.evaluation.surprisal import join, token_spans
-from esnlm.evaluation.word_states import tokens_of
+from esnlm.evaluation.words import covering_tokens, join, token_spans
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.models.lstm import LstmConfig
 from esnlm.readout.linear import ReadoutConfig
@@ -22,7 +21,7 @@ from esnlm.reservoir.weights import ReservoirConfig
 from tests import oracle
 from tests.evaluation import small_run
 from tests.evaluation.small_run import GPT2, OF_DOCUMENTS, TOLERANCE
-from tests.evaluation.test_spans import BPE, TEXT
+from tests.evaluation.test_words import BPE, TEXT
 
 TOKENIZER = word_tokenizer(["The", " cats", " sleep", " run", "cats", "do", "don"])
 STACK = EchoStateConfig(
@@ -94,9 +93,9 @@ def test_the_tokens_of_a_word_are_those_that_cover_its_characters(text, cuts):
     edges = [0, *sorted(cut for cut in cuts if cut < len(text)), len(text)]
     words = [(a, b) for a, b in zip(edges, edges[1:], strict=False) if text[a:b].strip()]
     tokens = token_spans(text, BPE.encode(text), BPE)
-    for (start, end), (first, last) in zip(words, tokens_of(words, tokens), strict=True):
+    for (start, end), numbers in zip(words, covering_tokens(words, tokens), strict=True):
         covering = [i for i, token in enumerate(tokens) if token[0] < end and token[1] > start]
-        assert covering == list(range(first, last)) != []
+        assert covering == list(numbers) != []
 
 
 def test_a_document_is_read_as_its_ids_end_to_end():
@@ -175,7 +174,7 @@ def test_layers_are_those_that_the_model_has(run):
     for wrong in ("c", ["layer0", "layer1"], ["layer0", "layer0"], []):
         with pytest.raises(InputError, match="choose from features, reservoir, layer0$"):
             run.word_states(["The cats"], layers=wrong)
-    with pytest.raises(InputError, match="at is 'middle': choose last, first, mean"):
+    with pytest.raises(InputError, match="at is 'middle': choose last or first or mean"):
         run.word_states(["The cats"], at="middle")
 
 
@@ -199,6 +198,8 @@ def test_a_word_without_tokens_has_no_state(run):
     assert [row["tokens"] for row in words.rows] == [1, 0, 1]
     np.testing.assert_array_equal(np.isnan(words.states).all(axis=1), [False, True, False])
     assert np.isfinite(words.states[[0, 2]]).all()
+    rows = dataclasses.replace(run, tokenizer=deaf).surprisal([["The", "cats", "sleep"]])
+    assert [row["surprisal_bits"] is None for row in rows] == [False, True, False, False]
 
 
 def test_an_untrained_run_has_the_states_of_its_weights(trained):

@@ -49,7 +49,7 @@ def test_surprisals_are_those_of_the_library_and_shares_those_of_the_document_so
     assert shares.tolist() == expected
     first = len(documents.end_to_end(sentences[:15])) - 1
     weights = documents.COUNT_WEIGHTS
-    parts = list(run._by_weight(store, by_document=False, weights=weights, progress=False))
+    parts = list(run._cached_model.predict(store, by_document=False, weights=weights))
     together = np.concatenate([part.log_probs for part in parts])
     np.testing.assert_allclose(nats[:, :first].T, -together[:first], rtol=1e-5)
     later = slice(first, first + 9)  # of the second document, whose counts begin anew
