@@ -67,6 +67,9 @@ class Run:
     model: LanguageModel  # its class depends on the family, see esnlm/models
     tokenizer: Tokenizer
 
+    def __repr__(self) -> str:
+        return f"Run({str(self.directory)!r}, step {self.step}: {self.config.model.title})"
+
     def __reduce__(self) -> tuple:
         # A model holds functions that cannot be pickled, so its arrays are pickled instead.
         params = jax.tree.map(np.asarray, self.model.params)
@@ -617,7 +620,7 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
     directory = RunDirectory(Path(run))
     if not directory.config.exists():
         raise InputError(
-            f"{directory.path}: not a run directory (no config.yaml); give one that train.py wrote"
+            f"{directory.path}: not a run directory (no config.yaml); give one of `esnlm train`"
         )
     directory.verify(directory.config, directory.tokenizer)
     experiment = _for_this_machine(config_io.read_begun(directory.config))

@@ -145,7 +145,8 @@ def score_words(
     for name, count in Counter([*input_columns, *columns, *predictors, *lagged]).items():
         if count > 1:
             raise InputError(
-                f"{cells.name}: column {name!r} would appear twice in the table: rename it"
+                f"{cells.name}: column {name!r} would appear twice in the table: rename it, or drop"
+                " the columns of an earlier score_words"
             )
 
     if shared := max(counts.count(None) for counts in by_word):

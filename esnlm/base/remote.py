@@ -49,7 +49,7 @@ def run_copy(
     bucket = _Bucket(place)
     if "config.yaml" not in bucket.files:
         raise InputError(
-            f"{bucket.url}: not a run directory (no config.yaml); give one that train.py wrote"
+            f"{bucket.url}: not a run directory (no config.yaml); give one of `esnlm train`"
         )
     steps = [
         int(name.split("/")[1])

@@ -31,6 +31,21 @@ from esnlm.commands.arguments import (
 )
 
 SEPARATORS = {"tsv": "\t", "csv": ","}
+# Options that only tables have, and their defaults.
+FOR_TABLES: dict[str, Any] = {
+    "by": "word",
+    "unit": "bits",
+    "column": None,
+    "context": "sentence",
+    "cache": False,
+    "document": [],
+    "punctuation": "attached",
+    "whitespace": "leading",
+    "eos": True,
+    "out": None,
+    "format": None,
+    "plot": None,
+}
 DECIMALS = 6
 
 
@@ -47,7 +62,7 @@ ARGUMENTS = [
         type=Path,
         default=Path("-"),
         metavar="FILE",
-        help="one sentence per line (default: standard input)",
+        help="one sentence per line, or a table with --column or --word (default: standard input)",
     ),
     SCORING,
     STEP,
@@ -192,6 +207,8 @@ ARGUMENTS = [
 
 def run(args: argparse.Namespace) -> None:
     if args.word is not None:
+        if args.by != "word" or args.punctuation != "attached" or not args.eos:
+            raise InputError("--by, --punctuation and --no-eos are for texts: leave them out")
         make_word_table(args)
         return
     for_words = (args.sentence, args.position, args.space_after, args.baselines, args.previous)
@@ -204,8 +221,9 @@ def run(args: argparse.Namespace) -> None:
         raise InputError("several runs can score a table with one word per row only: give --word")
     if args.tokens:
         make_table(args)
-    elif args.column or args.out or args.plot or args.cache or args.context != "sentence":
-        raise InputError("--column, --context, --cache, --out and --plot need --tokens or --word")
+    elif any(getattr(args, name) != default for name, default in FOR_TABLES.items()):
+        names = ", ".join(f"--{name}" for name in FOR_TABLES if name != "eos")
+        raise InputError(f"{names} and --no-eos are for tables: give --tokens or --word")
     else:
         print_log_probs(args)
 
@@ -341,7 +359,7 @@ def _check_unquoted(file: Path, kind: str, cells: Iterable[str]) -> None:
         if kind in SEPARATORS and SEPARATORS[kind] in cell:
             raise InputError(
                 f"{file}: {cell!r} has the separator of {kind}, which --no-quotes cannot write:"
-                " choose another --format"
+                " write .jsonl or the other of .tsv and .csv, or leave out --no-quotes"
             )
 
 

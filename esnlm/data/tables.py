@@ -271,6 +271,8 @@ def _read_positions(
         return name, []
     try:
         return name, list(map(int, table.numbers(name)))
+    except InputError:
+        raise  # There is no such column.
     except (ValueError, TypeError, OverflowError) as error:
         if position is None:
             return name, []

@@ -388,7 +388,7 @@ def test_documents_say_where_the_counts_of_the_cache_begin_anew(
         row["surprisal_bits"] for row in found
     ]
     assert commands.main(["score", "--run", "small", "--cache"]) == 2
-    assert "--cache, --out and --plot need --tokens or --word" in capsys.readouterr().err
+    assert "--plot and --no-eos are for tables: give --tokens or --word" in capsys.readouterr().err
 
 
 def test_files_are_written_and_not_overwritten_unasked(here, rendered):
@@ -426,3 +426,17 @@ def test_rows_are_written_with_six_decimals_and_read_back():
         rows[1] | {"surprisal_bits": 0.0},
         {"word": "日本", "surprisal_bits": "inf"},
     ]
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (["--unit", "nats"], "are for tables: give --tokens or --word"),
+        (["--no-eos"], "are for tables: give --tokens or --word"),
+        (["--word", "word", "--by", "token"], "are for texts: leave them out"),
+    ],
+)
+def test_an_option_that_would_have_no_effect_is_refused(here, capsys, options, message):
+    (here / "words.csv").write_text(WORDS)
+    assert commands.main(["score", "--run", "small", "--input", "words.csv", *options]) == 2
+    assert message in capsys.readouterr().err
