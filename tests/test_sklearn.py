@@ -1,6 +1,7 @@
 """scikit-learn's own checks pass for both estimators, and they compute what the equations say."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -446,7 +447,6 @@ def test_every_setting_of_the_reservoir_reaches_it():
 def test_targets_and_sequences_may_be_tables():
     """A table of targets has as many columns as there are sequences, so that their names would pass
     for targets."""
-    pd = pytest.importorskip("pandas")
     cut, targets = U.reshape(6, 200, 1)[:, :30], np.random.default_rng(0).normal(size=(6, 6))
     network = ReservoirRegressor(20, predicts="sequences", random_state=0)
     expected = network.fit(cut, targets).predict(cut)
@@ -466,7 +466,6 @@ def test_targets_and_sequences_may_be_tables():
 def test_columns_of_tables_in_a_list_have_names():
     """The last value of column a tells the classes apart, and b is noise; scikit-learn finds a
     table in another order."""
-    pd = pytest.importorskip("pandas")
     rng, classes = np.random.default_rng(0), np.arange(40) % 2
     tables = [
         pd.DataFrame({"a": rng.normal(size=9) + 5 * c, "b": rng.normal(size=9)}) for c in classes
@@ -488,7 +487,6 @@ def test_columns_of_tables_in_a_list_have_names():
 
 
 def test_a_table_of_several_series_is_not_one_series():
-    pd = pytest.importorskip("pandas")
     index = pd.MultiIndex.from_product([range(10), range(30)], names=["id", "time"])
     table = pd.DataFrame(U[:300], index, ["u"])
     network = ReservoirRegressor(10, random_state=0)

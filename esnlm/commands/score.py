@@ -219,11 +219,12 @@ def run(args: argparse.Namespace) -> None:
         )
     if len(args.run) > 1:
         raise InputError("several runs can score a table with one word per row only: give --word")
+    unused = [name for name, default in FOR_TABLES.items() if getattr(args, name) != default]
     if args.tokens:
         make_table(args)
-    elif any(getattr(args, name) != default for name, default in FOR_TABLES.items()):
-        names = ", ".join(f"--{name}" for name in FOR_TABLES if name != "eos")
-        raise InputError(f"{names} and --no-eos are for tables: give --tokens or --word")
+    elif unused:
+        option = "no-eos" if unused[0] == "eos" else unused[0]
+        raise InputError(f"--{option} is for tables: give --tokens or --word")
     else:
         print_log_probs(args)
 

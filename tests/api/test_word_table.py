@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 
 import numpy as np
+import pandas
 import pytest
 
 import esnlm
@@ -260,7 +261,6 @@ def test_an_imported_run_has_no_frequencies_and_no_baselines(capsys):
 
 
 def test_a_data_frame_comes_back_with_its_index(run):
-    pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(table(), index=[f"row {i}" for i in ORDER])
     scored = esnlm.score_words(frame, run, previous=1, **NEEDED)
     expected = pandas.DataFrame(esnlm.score_words(table(), run, previous=1, **NEEDED))

@@ -388,7 +388,7 @@ def test_documents_say_where_the_counts_of_the_cache_begin_anew(
         row["surprisal_bits"] for row in found
     ]
     assert commands.main(["score", "--run", "small", "--cache"]) == 2
-    assert "--plot and --no-eos are for tables: give --tokens or --word" in capsys.readouterr().err
+    assert "--cache is for tables: give --tokens or --word" in capsys.readouterr().err
 
 
 def test_files_are_written_and_not_overwritten_unasked(here, rendered):
@@ -431,8 +431,8 @@ def test_rows_are_written_with_six_decimals_and_read_back():
 @pytest.mark.parametrize(
     "options, message",
     [
-        (["--unit", "nats"], "are for tables: give --tokens or --word"),
-        (["--no-eos"], "are for tables: give --tokens or --word"),
+        (["--unit", "nats"], "--unit is for tables: give --tokens or --word"),
+        (["--no-eos"], "--no-eos is for tables: give --tokens or --word"),
         (["--word", "word", "--by", "token"], "are for texts: leave them out"),
     ],
 )

@@ -3,6 +3,7 @@
 import csv
 import gzip
 
+import pandas
 import pytest
 
 from esnlm.base.errors import InputError
@@ -171,7 +172,6 @@ def test_a_table_from_python():
 
 
 def test_a_data_frame_has_no_value_for_any_kind_of_missing_cell():
-    pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"word": ["The", None], "rt": [1.5, float("nan")]})
     frame["item"] = pandas.array([1, None], dtype="Int64")
     assert table_of(frame).rows == [
