@@ -30,7 +30,7 @@ from esnlm.evaluation.words import (
 from esnlm.loaded_run import Run
 from esnlm.models.ngrams import NgramModel
 
-ORDERS = {"unigram": 1, "bigram": 2}
+ORDERS = {"unigram": 1, "bigram": 2, "trigram": 3}
 PLACE = ("sentence_number", "sentence_position", "first_in_sentence", "last_in_sentence")
 Names = str | Sequence[str]
 
@@ -69,7 +69,7 @@ def score_words(
         sentence: columns that identify a sentence; by default Punkt finds the sentences.
         position: the column of positions in a document or sentence, or "none"; by default the first
             that exists of word_number, IA_ID, zone and position.
-        baselines: "unigram", "bigram" or an n-gram such as "5-gram".
+        baselines: "unigram", "bigram", "trigram" or an n-gram such as "5-gram".
         previous: the number of words before, in the document, whose length, log-frequency and
             surprisals are added to each row.
         context: "sentence" resets the state at each sentence, "document" at each document.
@@ -244,7 +244,9 @@ def _order(name: str) -> int:
     """Returns the order of an n-gram model."""
     match = re.fullmatch(r"([1-9]\d*)-gram", name)
     if name not in ORDERS and match is None:
-        raise InputError(f"baseline {name!r}: choose unigram, bigram or an n-gram such as 5-gram")
+        raise InputError(
+            f"baseline {name!r}: choose unigram, bigram, trigram or 5-gram or the like"
+        )
     return ORDERS[name] if match is None else int(match[1])
 
 

@@ -102,8 +102,8 @@ ARGUMENTS = [
             **SEVERAL,
             default=[],
             metavar="MODEL",
-            help="with --word: also unigram, bigram or, for example, 5-gram, of the first run's"
-            " training text",
+            help="with --word: also unigram, bigram, trigram or, for example, 5-gram, of the first"
+            " run's training text",
         ),
         Argument(
             "--previous",

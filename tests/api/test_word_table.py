@@ -141,10 +141,10 @@ def test_baselines_sum_over_tokens_and_are_fitted_once(run, store, monkeypatch):
     fit = NgramModel.fit
     monkeypatch.setattr(NgramModel, "fit", lambda *given: fits.append(given[2]) or fit(*given))
     rows = esnlm.score_words(
-        table(), run, baselines=["unigram", "bigram", "3-gram"], context="document", **NEEDED
+        table(), run, baselines=["unigram", "bigram", "trigram"], context="document", **NEEDED
     )
     assert fits == [3]
-    for order, name in enumerate(["unigram", "bigram", "3gram"], start=1):
+    for order, name in enumerate(["unigram", "bigram", "trigram"], start=1):
         model = fit(store, TOKENIZER.vocab_size, order)
         expected = by_word(model.token_log_probs_of([framed(text) for text in TEXTS]))
         assert in_reading_order(rows, f"surprisal_bits_{name}") == close(expected, rel=1e-12)
@@ -232,7 +232,7 @@ def test_runs_of_one_name_are_told_apart(run):
 @pytest.mark.parametrize(
     "options, line",
     [
-        ({"baselines": "4gram"}, "baseline '4gram': choose unigram, bigram or an n-gram such as"),
+        ({"baselines": "4gram"}, "baseline '4gram': choose unigram, bigram, trigram or 5-gram"),
         ({"previous": -1}, "previous is -1: give a number of words"),
         ({"context": "story"}, "context is 'story': choose sentence or document"),
         ({"document": "item"}, "the table: no column 'item': choose from story, s, zone, word"),
