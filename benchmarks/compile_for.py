@@ -250,7 +250,7 @@ class Model:
         self.placement = Absent(mesh, vocab_size, rows, by_token, ("readout.b",) if is_cut else ())
         given = self.compute.batch_slots, self.compute.window_tokens
         self.stream_rows = FeatureStream(None, *given, placement=self.placement).rows_per_device(
-            0, full=True
+            0, self.compute.window_tokens
         )
         self.params = self.placed(whole.params)
 

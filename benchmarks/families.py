@@ -302,7 +302,7 @@ class Family:
         epoch, window = self.text.windows[i]
         self.inputs.load_window(epoch, window)
         if self.ahead:
-            self.inputs.features.block_until_ready()
+            jax.block_until_ready(self.inputs.features)
 
     def run(self, count: int, _: int = 0) -> float:
         """Runs the first `count` updates of the loaded window and returns the first loss."""

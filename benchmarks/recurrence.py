@@ -3,6 +3,7 @@ libraries.
 
     python benchmarks/recurrence.py
     python benchmarks/recurrence.py --sizes 4096 --slots 1 32 256 --rounds 9
+    python benchmarks/recurrence.py --sizes 4096 16384 --slots --cores 1 2
 
 All have the same float32 matrices (32 nonzeros per row), start states and tokens. Each takes some
 steps in a row like its users, JAX in one compiled loop and the others in a Python loop, and the
@@ -15,12 +16,19 @@ all steps takes a tenth of a millisecond.
 
 reservoirpy runs one sequence at a time: its step is called once per slot.
 
+--cores measures how the states of many sentences are computed on some cores of a CPU: `at once`, as
+in a run, with a window of sentences on each core, and `in turn`, with one window after another, in
+which only the element-wise operations use several cores. The floor is the best of one core times
+the cores. Each contender has its own process.
+
 Writes recurrence.json and .md under --out.
 """
 
 import argparse
+import os
 from collections.abc import Callable
 from functools import partial
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +38,7 @@ import untrained
 from jax import lax
 
 import esnlm
+from esnlm.features import stream as streams
 from esnlm.machine.matmul import matmul
 from esnlm.reservoir import sparse
 from esnlm.reservoir.arrays import as_scipy
@@ -44,6 +53,7 @@ except ImportError:
 
 BASELINE = "esnlm"
 VOCAB_SIZE = 256  # small, since the input is not measured, and reservoirpy needs it one-hot
+WORDS = 8192  # the vocabulary where the input is measured, too
 
 
 def main(arguments: list[str] | None = None) -> dict:
@@ -51,7 +61,8 @@ def main(arguments: list[str] | None = None) -> dict:
     parser.add_argument(
         "--sizes", type=int, nargs="+", default=[1024, 4096, 16384, 65536], help="N"
     )
-    parser.add_argument("--slots", type=int, nargs="+", default=[1, 8, 32, 256, 1024], help="B")
+    parser.add_argument("--slots", type=int, nargs="*", default=[1, 8, 32, 256, 1024], help="B")
+    parser.add_argument("--cores", type=int, nargs="+", default=[], help="numbers of cores")
     parser.add_argument("--degree", type=float, default=32, help="mean nonzeros per row")
     parser.add_argument(
         "--steps",
@@ -72,8 +83,8 @@ def main(arguments: list[str] | None = None) -> dict:
     args = parser.parse_args(arguments)
     record = measure.begin()
     record["copy_bytes_per_s"] = measure.copy_peaks(args.copy_megabytes, args.rounds)
-    record["rows"] = []
-    for size in args.sizes:
+    record["rows"], record["cores"] = [], {str(n): measure_cores(n, args) for n in args.sizes}
+    for size in args.sizes if args.slots else []:
         run = untrained.initialize(size, VOCAB_SIZE, rank=1, degree=args.degree)
         operands = jax_operands(run.model.reservoir, args.dense_up_to)
         torch_way = None if measure.torch is None else measure.Apart(TorchWay, size, args.degree)
@@ -132,6 +143,52 @@ def measure_step(
         result["share_of_floor"] = floor / result["median_s"]
     row = {"size": size, "slots": slots, "nonzeros": nonzeros, "steps": steps, "floor_s": floor}
     return row | {"contenders": compared, "left_out": left_out | failures}
+
+
+def measure_cores(size: int, args: argparse.Namespace) -> dict[str, dict]:
+    """Returns the states per second of each contender, all rounds, and their median."""
+    ways = {
+        f"{cores} cores, {way}": measure.Apart(States, size, args.degree, cores, way == "at once")
+        for cores in args.cores
+        for way in (("in turn", "at once") if cores > 1 else ("in turn",))
+    }
+    sizes = {name: way.tokens() for name, way in ways.items()}
+    seconds, _ = measure.interleave({name: way.read for name, way in ways.items()}, args.rounds)
+    found = {name: [sizes[name] / s for s in own] for name, own in seconds.items()}
+    for way in ways.values():
+        way.close()
+    return {name: {"rounds": own, "median": float(np.median(own))} for name, own in found.items()}
+
+
+class States:
+    """The states of some prefetch windows, one after the other, on some cores."""
+
+    windows = 5
+
+    def __init__(self, size: int, degree: float, cores: int, at_once: bool):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
+        measure.set_up()
+        run, rng = (
+            untrained.initialize(size, WORDS, rank=1, degree=degree),
+            np.random.default_rng(1),
+        )
+        compute = run.config.compute
+        with mock.patch.object(streams, "usable_cores", lambda: cores if at_once else 1):
+            self.stream = run.model.for_device(compute).frozen_stream(compute)
+        lengths = 1 + rng.geometric(1 / 22, compute.window_tokens // 23)
+        self.sentences = [rng.integers(0, WORDS, n).astype(np.int32) for n in lengths]
+
+    def tokens(self) -> int:
+        """Returns the number of states."""
+        return self.windows * sum(map(len, self.sentences))
+
+    def read(self, _: int) -> None:
+        """Computes the states."""
+        parts = self.stream.parallel
+        windows = [self.sentences[part::parts] for part in range(parts)]
+        for buffer, _ in self.stream.read_windows(self.windows * windows):
+            last = buffer
+        last.block_until_ready()
 
 
 def start(size: int, slots: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
@@ -404,6 +461,18 @@ def lines_of(row: dict) -> list[str]:
     ]
 
 
+def lines_of_cores(size: str, ways: dict[str, dict]) -> list[str]:
+    if not ways:
+        return []
+    one = max(next(iter(ways.values()))["rounds"])
+    cells = [
+        [name, f["median"], min(f["rounds"]), max(f["rounds"]), f["median"] / (one * int(name.split()[0]))]
+        for name, f in ways.items()
+    ]  # fmt: skip
+    head = ["", "states/s", "least", "most", "of the floor"]
+    return [f"N = {int(size):,}, the sentences of windows", "", *measure.table(head, cells), ""]
+
+
 def markdown(record: dict) -> list[str]:
     absent = [] if reservoirpy is not None else ["reservoirpy is not installed"]
     absent += [] if measure.torch is not None else ["torch is not installed"]
@@ -427,6 +496,7 @@ def markdown(record: dict) -> list[str]:
         *absent,
         "",
         *(line for row in record["rows"] for line in lines_of(row)),
+        *(line for size, ways in record["cores"].items() for line in lines_of_cores(size, ways)),
     ]
 
 

@@ -535,8 +535,8 @@ class Run:
         if list(sizes) != ["features"]:
             stream = self._ready.layer_stream(tuple(sizes), compute, self._placement)
         most_tokens = MAX_BYTES_AT_ONCE // (4 * max(width, self.config.model.feature_size))
-        for window in read_by_tokens(sequences, max(1, min(compute.window_tokens, most_tokens))):
-            buffer, rows = stream.read(window)
+        tokens = min(compute.window_tokens, most_tokens) // stream.parallel
+        for buffer, rows in stream.read_windows(read_by_tokens(sequences, max(1, tokens))):
             *ends, total = np.cumsum([len(each) for each in rows]).tolist()
             # few sizes, so few compilations
             size = min(padded_size(total), round_up(total, 1024))

@@ -45,14 +45,14 @@ SHIPPED = frozenset(
 )
 # The first is on its way to 14,000.
 LIMITS = {
-    "statements": 16_650,
+    "statements": 16_720,
     "modules": 140,
     "rooms": 20,
     "vague names": 0,
     "class names in two modules": 0,
     "tuples only to be splatted": 3,
     "lines over 100 columns": 0,
-    "statements in benchmarks, experiments and examples": 3_900,
+    "statements in benchmarks, experiments and examples": 3_945,
 }
 
 

@@ -19,13 +19,19 @@ from tests.evaluation.small_run import small_run
 def test_the_states_of_many_sentences_are_those_of_each_alone(monkeypatch):
     run = small_run()  # 32 tokens are half of its window
     texts = ["The cats sleep", "The", "", "The cat that run that sleep that cats", "cats"] * 7
-    reads, read = [], run._stream.read
+    reads, read_windows = [], run._stream.read_windows
+
+    def read(texts):
+        return next(read_windows([texts]))
+
     alone = {}
     for text in set(texts):
         buffer, [rows] = read(encode([text], run.tokenizer, "paper"))
         alone[text] = np.asarray(buffer)[rows]
     monkeypatch.setattr(
-        run._stream, "read", lambda sequences: reads.append(len(sequences)) or read(sequences)
+        run._stream,
+        "read_windows",
+        lambda windows, *_: (reads.append(len(texts)) or read(texts) for texts in windows),
     )
     for text, states in zip(texts, run.states(texts), strict=True):
         np.testing.assert_array_equal(states, alone[text])

@@ -372,10 +372,8 @@ class Reservoir:
 
     @in_float32
     def _token_states(self, sequences: list[np.ndarray]) -> list[np.ndarray]:
-        most = max(1, MOST_BYTES // (4 * self.cell.output_size))  # tokens
-        states = []
-        for window in read_by_tokens(sequences, most):
-            buffer, rows = self._stream.read(window)
+        states, windows = [], read_by_tokens(sequences, self._stream.capacity)
+        for buffer, rows in self._stream.read_windows(windows):
             host = np.asarray(buffer)
             states += [host[each] for each in rows]
         return states
@@ -444,7 +442,8 @@ class Reservoir:
     @cached_property
     def _stream(self) -> FeatureStream:
         slots = default_batch_slots(self.state_size, backend())
-        return FeatureStream(self.cell.for_device(), slots, 1024)
+        most = max(1, MOST_BYTES // (4 * self.cell.output_size))  # tokens
+        return FeatureStream(self.cell.for_device(), slots, most)
 
     def _sequence(self, sequence: Any) -> np.ndarray:
         """Returns a sequence as an array, (T,) int32 or (T, D) float64."""

@@ -11,7 +11,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import chain, pairwise
+from itertools import chain, pairwise, tee
 from typing import NamedTuple
 
 import jax
@@ -67,8 +67,9 @@ def sentence_windows(
     At most `tokens` states exist at once, unless one sentence alone has more.
     """
     first = 0
-    for window in read_by_tokens(sentences, tokens):
-        buffer, rows = stream.read([sentence[:-1] for sentence in window])
+    windows, again = tee(read_by_tokens(sentences, max(1, tokens // stream.parallel)))
+    inputs = ([sentence[:-1] for sentence in window] for window in again)
+    for window, (buffer, rows) in zip(windows, stream.read_windows(inputs), strict=True):
         targets = np.concatenate([sentence[1:] for sentence in window])
         is_last = np.zeros(len(targets), bool)
         is_last[np.cumsum(list(map(len, rows))) - 1] = True
@@ -139,11 +140,15 @@ def token_log_probs(
     distinct = sorted(key for key in set(keys) if len(key) > 1)
 
     def launch_blocks() -> Iterator[tuple[range, Callable[[], list[np.ndarray]]]]:
-        for block in group_by_tokens(map(len, distinct), window_tokens, stream.slots):
-            ids = [np.array(key, np.int32) for key in distinct[block.start : block.stop]]
-            buffer, rows = stream.read([sequence[:-1] for sequence in ids], prefix_tree=True)
-            targets = [sequence[1:] for sequence in ids]
+        ids = [np.array(key, np.int32) for key in distinct]
+        most_tokens = max(1, window_tokens // stream.parallel)
+        blocks = list(group_by_tokens(map(len, ids), most_tokens, stream.slots))
+        inputs = ([ids[i][:-1] for i in block] for block in blocks)
+        features = stream.read_windows(inputs, prefix_tree=True)
+        for block, (buffer, rows) in zip(blocks, features, strict=True):
+            targets = [ids[i][1:] for i in block]
             yield block, _launch(params, buffer, rows, targets, precision, chunk, score)
+            del buffer
 
     log_probs = {key: np.empty(shape, np.float32) for key in keys}
     # A block is collected after the next one was launched, so that the device never waits.

@@ -1,21 +1,26 @@
 """Settings of the computation, which change no result beyond rounding, and the kind of device."""
 
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import jax
 
 from esnlm.base import processes
 from esnlm.base.errors import InputError
 from esnlm.base.settings import Count, settings
-from esnlm.machine.host import available_cores
+from esnlm.machine.host import available_cores, usable_cores
+
+T = TypeVar("T")
 
 # On a CPU the states should stay in the cache while W_rec streams past them. Fastest per slot in
 # measurements up to N = 65,536.
 CPU_CACHE = 16 << 20  # bytes
 # On a GPU states are gathered from its second-level cache, 40 MB on an A100 and 50 MB on an H100.
 GPU_CACHE = 32 << 20  # bytes
-CPU_SLOTS = 96  # maximum: more slots idle longer at the end of a window (also measured)
+# maximum for each core: more slots idle longer at the end of a window (also measured)
+CPU_SLOTS = 48
 MOST_SLOTS = 4096  # on a GPU or TPU
 
 
@@ -72,6 +77,20 @@ def backend() -> str:
         ) from None
 
 
+def run_at_once(calls: Sequence[Callable[[], T]]) -> list[T]:
+    """Calls functions that dispatch programs to one device, and returns their results in order.
+
+    Each function has a thread of its own: a CPU device runs the programs of one thread one after
+    another, but those of several threads at the same time.
+    """
+    if len(calls) == 1:
+        return [calls[0]()]
+
+    with ThreadPoolExecutor(len(calls)) as threads:
+        # JAX's settings hold for one thread
+        return list(threads.map(lambda call: in_float32(call)(), calls))
+
+
 def describe_device() -> dict[str, str | int]:
     """Returns the device of the computation; the cores are those that JAX may use."""
     device = jax.devices()[0]
@@ -104,5 +123,5 @@ class Recurrence(NamedTuple):
 def default_batch_slots(units: int, backend: str) -> int:
     """Returns the number of slots: as many as the device's cache holds, and at least 8."""
     widest = {"cpu": CPU_CACHE, "gpu": GPU_CACHE}.get(backend, 1 << 28) // (4 * units)
-    most = CPU_SLOTS if backend == "cpu" else MOST_SLOTS
+    most = CPU_SLOTS * usable_cores() if backend == "cpu" else MOST_SLOTS
     return int(min(most, max(8, 1 << (max(widest, 1).bit_length() - 1))))

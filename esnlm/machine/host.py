@@ -32,6 +32,11 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def usable_cores() -> int:
+    """Returns the number of programs of one CPU device that XLA can run at the same time."""
+    return min(available_cores(), _pool_size(1))
+
+
 def set_threads() -> None:
     """Asks XLA for enough threads for simulated devices. Call it before JAX starts."""
     flags = SIMULATED.findall(os.environ.get("XLA_FLAGS", ""))

@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import pairwise
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -42,6 +43,14 @@ class EpochPlan:
     def updates(self) -> list[np.ndarray]:
         """The numbers of the sentences of each update, or of those that end in it."""
         return self.draw()
+
+    def split_window(self, window: range, parts: int) -> list[range]:
+        """Splits a window into up to `parts` parts with about equal numbers of predictions."""
+        sizes = self.predictions[window.start : window.stop]
+        ends = np.cumsum(sizes)
+        part_of = (ends - sizes / 2) * parts // ends[-1]  # where the middle of each update lies
+        edges = window.start + np.searchsorted(part_of, np.arange(parts + 1))
+        return [range(first, last) for first, last in pairwise(edges.tolist()) if first < last]
 
 
 def plan_epoch(

@@ -5,7 +5,6 @@ frozen features of many updates, a prefetch window, are computed at once. `Token
 models that train more: their features are computed inside the gradient.
 """
 
-import dataclasses
 import math
 import sys
 from abc import ABC, abstractmethod
@@ -130,10 +129,13 @@ def gather_features(
 
 
 class PackedWindow(NamedTuple):
-    """A window on the host, ready for the device."""
+    """A window on the host, ready for the device, in parts of whole updates.
 
-    batches: list[Batch]  # of each update
-    packed: Packed
+    The parts are computed at the same time; see FeatureStream.
+    """
+
+    batches: list[tuple[int, Batch]]  # of each update, with the index of its part
+    parts: list[Packed]
 
 
 class PrecomputedInputs(Inputs):
@@ -169,9 +171,7 @@ class PrecomputedInputs(Inputs):
         )
         max_predictions = compute.window_tokens
         if isinstance(epochs[0], DocumentPlan):
-            streams = len(epochs[0].streams.sizes)
-            compute = dataclasses.replace(compute, batch_slots=streams)
-            self.carry = model.cell.initial_state(streams)
+            self.carry = model.cell.initial_state(len(epochs[0].streams.sizes))
             max_predictions = sys.maxsize  # Updates of documents are never split.
         self.frozen_stream = model.frozen_stream(compute, placement)
         first_tokens = store.tokens[store.offsets[:-1]]  # (sentences,), BOS in a prepared store
@@ -185,8 +185,13 @@ class PrecomputedInputs(Inputs):
         self.reader = ThreadPoolExecutor(1)
         # the next window; at most one
         self.reading: dict[tuple[int, range], Future[PackedWindow | Sentences]] = {}
-        self.features: jax.Array | None = None
+        self.buffers: list[jax.Array] = []  # of each part
+        self.features: list[jax.Array] = []  # the same, sharded for the updates
         self.carry_after_window: Any = None
+        # A part may have up to one update more than an equal share of the window.
+        parallel, largest = self.frozen_stream.parallel, max(e.predictions.max() for e in epochs)
+        spare = 0 if parallel == 1 else min(int(largest), compute.window_tokens)
+        self.rows_per_part = compute.window_tokens // parallel + spare
 
     def load_window(self, epoch: int, window: range) -> None:
         """Computes the features of a window, and begins to read the next one."""
@@ -195,7 +200,7 @@ class PrecomputedInputs(Inputs):
         self.loaded = self._read(epoch, window) if future is None else future.result()
         self.is_split = isinstance(self.loaded, Sentences)
         if isinstance(self.loaded, PackedWindow):
-            self._compute(self.loaded.packed)
+            self._compute(self.loaded.parts)
         following = self.following.get((epoch, window))
         self.reading = {}
         if following is not None:
@@ -203,14 +208,15 @@ class PrecomputedInputs(Inputs):
 
     def batches(self, u: int) -> Iterator[Batch]:
         if isinstance(self.loaded, PackedWindow):
-            yield self.loaded.batches[u]._replace(inputs=self.features, key=self.key)
+            part, batch = self.loaded.batches[u]
+            yield batch._replace(inputs=self.features[part], key=self.key)
             return
-        for part in batches.split_update(self.loaded, self.compute.window_tokens):
-            packed = self._pack(part)
-            self._compute(packed)
-            size = batches.bucket_size(part.predictions())
-            batch = batches.pack_targets(part, packed.rows, size, self.loaded.predictions())
-            yield batch._replace(inputs=self.features, key=self.key)
+        for sentences in batches.split_update(self.loaded, self.compute.window_tokens):
+            packed = self._pack(sentences, self.compute.window_tokens)
+            self._compute([packed])
+            size = batches.bucket_size(sentences.predictions())
+            batch = batches.pack_targets(sentences, packed.rows, size, self.loaded.predictions())
+            yield batch._replace(inputs=self.features[0], key=self.key)
 
     def end_update(self, u: int, carry: None) -> None:
         # A checkpoint within a window has the state before the window, which is computed again.
@@ -222,12 +228,12 @@ class PrecomputedInputs(Inputs):
         stream, trunk = self.frozen_stream, self.trunk
         return stream if trunk is None else TrunkStream(stream, trunk, params)
 
-    def _compute(self, packed: Packed) -> None:
-        """Dispatches sentences to the device, which overwrites the previous features."""
-        self.features = None  # Drop the reference first: run(reuse=True) overwrites this buffer.
-        state, features = self.frozen_stream.run(packed, self.carry, self.key, reuse=True)
+    def _compute(self, parts: list[Packed]) -> None:
+        """Dispatches parts to the device, which overwrites the previous features."""
+        self.features = []  # drop the references first
+        state, self.buffers = self.frozen_stream.run(parts, self.carry, self.key, self.buffers)
         self.carry_after_window = state
-        self.features = self.placement.by_units(features)
+        self.features = [self.placement.by_units(buffer) for buffer in self.buffers]
 
     def _read(self, epoch: int, window: range) -> PackedWindow | Sentences:
         """Reads and packs a window, or reads the sentences of an update to be split.
@@ -237,30 +243,35 @@ class PrecomputedInputs(Inputs):
         plan = self.epochs[epoch]
         if isinstance(plan, DocumentPlan):
             return self._read_chunks(plan, window)
-        updates = plan.updates[window.start : window.stop]
-        sentences = batches.read_sentences(self.store, np.concatenate(updates))
-        if len(updates) == 1 and sentences.predictions() > self.compute.window_tokens:
-            return sentences
-        packed, packed_updates = self._pack(sentences), []
-        for first, last in pairwise(np.cumsum([0, *map(len, updates)])):
-            update, rows = sentences.part(range(first, last)), packed.rows[first:last]
-            packed_updates.append(batches.pack_update(update, rows, self.shapes))
-        return PackedWindow(packed_updates, packed)
+        if plan.predictions[window.start] > self.compute.window_tokens:
+            return batches.read_sentences(self.store, plan.updates[window.start])
+        packed_updates: list[tuple[int, Batch]] = []
+        parts: list[Packed] = []
+        for part in plan.split_window(window, self.frozen_stream.parallel):
+            updates = plan.updates[part.start : part.stop]
+            sentences = batches.read_sentences(self.store, np.concatenate(updates))
+            packed = self._pack(sentences, self.rows_per_part)
+            for first, last in pairwise(np.cumsum([0, *map(len, updates)])):
+                update, rows = sentences.part(range(first, last)), packed.rows[first:last]
+                batch = batches.pack_update(update, rows, self.shapes)
+                packed_updates.append((len(parts), batch))
+            parts.append(packed)
+        return PackedWindow(packed_updates, parts)
 
     def _read_chunks(self, plan: DocumentPlan, window: range) -> PackedWindow:
         packed_updates, first_row = [], 0
         for u in window:
             chunk = plan.chunk(range(u, u + 1))
             update, rows = batches.of_chunk(chunk), first_row + chunk.rows
-            packed_updates.append(batches.pack_update(update, [rows], self.shapes))
+            packed_updates.append((0, batches.pack_update(update, [rows], self.shapes)))
             first_row += chunk.size
         chunk = plan.chunk(window)
-        packed = self.frozen_stream.pack_chunk(chunk, full=True, with_dropout=True)
-        return PackedWindow(packed_updates, packed)
+        packed = self.frozen_stream.pack_chunk(chunk, self.compute.window_tokens, with_dropout=True)
+        return PackedWindow(packed_updates, [packed])
 
-    def _pack(self, sentences: Sentences) -> Packed:
+    def _pack(self, sentences: Sentences, capacity: int) -> Packed:
         return self.frozen_stream.pack(
-            sentences.inputs, corpus_positions=sentences.corpus_positions, full=True
+            sentences.inputs, corpus_positions=sentences.corpus_positions, capacity=capacity
         )
 
 

@@ -64,7 +64,13 @@ def test_ratios_are_taken_within_a_round():
 def test_recurrence(tmp_path):
     record = recurrence.main(
         ["--sizes", "48", "--slots", "12", "--degree", "6", *TINY, "--out", str(tmp_path)]
+        + ["--cores", "1", "2"]
     )
+    assert list(record["cores"]["48"]) == [
+        "1 cores, in turn",
+        "2 cores, in turn",
+        "2 cores, at once",
+    ]
     (row,) = record["rows"]
     kernels = {f"esnlm {kernel}" for kernel in ("bcoo", "csr", "dense")}
     assert {"esnlm", "jax BCOO", "scipy csr"} | kernels <= set(row["contenders"])

@@ -166,8 +166,8 @@ def test_precomputed_features_are_dropped_before_the_recurrence_is_added(name):
             *[(sentence(s)[0][:-1], sentence(s)[1]) for s in chosen], strict=True
         )
         packed = stream.pack(list(inputs), corpus_positions=list(corpus_positions))
-        buffer, rows = stream.run(packed, key=key)[1], packed.rows
-        for s, row in zip(chosen, rows, strict=True):
+        _, [buffer] = stream.run([packed], key=key)
+        for s, row in zip(chosen, packed.rows, strict=True):
             np.testing.assert_allclose(
                 np.asarray(buffer)[row],
                 expected_features(name, s, epoch=1),

@@ -1,13 +1,18 @@
 """States of many sentences at once, on every kernel and in both layouts, are those of one sentence
 at a time."""
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from esnlm.features import batching
+from esnlm.features import stream as streams
 from esnlm.features.stream import FeatureStream
+from esnlm.machine.compute import run_at_once
 from esnlm.reservoir import sparse
 from esnlm.reservoir.weights import ReservoirConfig, initialize_reservoir
 from tests import oracle
@@ -111,10 +116,10 @@ def test_a_buffer_is_used_again_without_a_trace():
     frozen = reservoir()
     stream = FeatureStream(frozen.for_device(), slots=4, capacity=800)
     first, texts = sentences(20, seed=1), sentences(5, seed=2)
-    _, buffer = stream.run(stream.pack(first, full=True), reuse=True)
-    packed = stream.pack(texts, full=True)
+    _, [buffer] = stream.run([stream.pack(first, capacity=800)])
+    packed = stream.pack(texts, capacity=800)
     assert packed.size == len(buffer)
-    _, again = stream.run(packed, reuse=True)
+    _, [again] = stream.run([packed], buffers=[buffer])
     assert buffer.is_deleted()
     for text, row in zip(texts, packed.rows, strict=True):
         np.testing.assert_allclose(
@@ -135,3 +140,36 @@ def test_threads_may_share_a_stream():
             np.testing.assert_allclose(
                 np.asarray(buffer)[row], expected(frozen, text), atol=TOLERANCE, rtol=0
             )
+
+
+def test_calls_at_once_have_threads_of_their_own():
+    """They wait for each other, and their results come in order, in float32 as in the caller."""
+    barrier = threading.Barrier(3, timeout=30)
+    calls = [lambda i=i: (barrier.wait(), jnp.arange(1.0).dtype, i) for i in range(3)]
+    with jax.enable_x64(False):
+        assert [each[1:] for each in run_at_once(calls)] == [(jnp.float32, i) for i in range(3)]
+
+
+@pytest.mark.parametrize("prefix_tree", [False, True])
+def test_windows_on_several_cores_have_the_bits_of_one(prefix_tree, monkeypatch):
+    frozen, windows = reservoir().for_device("csr"), [sentences(8, seed) for seed in range(5)]
+
+    def states():
+        stream = FeatureStream(frozen, slots=64, capacity=8)
+        read = stream.read_windows(windows, prefix_tree)
+        return stream.parallel, [np.asarray(x)[np.concatenate(rows)] for x, rows in read]
+
+    _, expected = states()
+    monkeypatch.setattr(streams, "usable_cores", lambda: 2)
+    monkeypatch.setattr(streams, "MIN_PARALLEL_ROWS", 4)
+    parallel, found = states()
+    assert parallel == 2 and len(found) == 5
+    for each, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(each, other)
+
+
+def test_dense_products_use_all_cores_by_themselves(monkeypatch):
+    monkeypatch.setattr(streams, "usable_cores", lambda: 2)
+    for kernel, parallel in ("csr", 2), ("dense", 1):
+        stream = FeatureStream(reservoir().for_device(kernel), slots=64, capacity=4096)
+        assert (stream.parallel, stream.slots) == (parallel, 64 // parallel)

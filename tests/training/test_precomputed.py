@@ -1,6 +1,7 @@
 """Updates of a readout on precomputed features: in parts as in one piece, and where numbers stop
 being finite."""
 
+import dataclasses
 import threading
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 import esnlm
 from esnlm.data.store import TokenStore
+from esnlm.features import stream as streams
 from esnlm.machine.compute import ComputeConfig
 from esnlm.machine.mesh import Placement
 from esnlm.models.echo_state import EchoStateConfig
@@ -207,6 +209,21 @@ def test_the_next_window_is_read_while_this_one_is_trained(monkeypatch):
     assert same_bits((params, state), tuple(expected)) and losses == expected_losses
 
 
+@pytest.mark.parametrize("rate", [0.0, 0.5])
+def test_a_window_in_parts_on_several_cores_has_the_same_bits(rate, monkeypatch):
+    text, config = store(LENGTHS), dataclasses.replace(MODEL, dropout=rate)
+    model = config.initialize(V, 0, config.initialize_frozen(V, 0)[0])
+    whole, begin, epochs = prepare(model, text, 150, epochs=2)
+    expected = run_all(whole, *begin, epochs)
+    monkeypatch.setattr(streams, "usable_cores", lambda: 3)
+    monkeypatch.setattr(streams, "MIN_PARALLEL_SLOTS", 2)
+    monkeypatch.setattr(streams, "MIN_PARALLEL_ROWS", 50)
+    parts, again, _ = prepare(model, text, 150, epochs=2)
+    found = run_all(parts, *again, epochs)
+    assert same_bits(found, expected)
+    assert whole.inputs.frozen_stream.parallel == 1 and len(parts.inputs.loaded.parts) == 3
+
+
 def test_sentences_that_begin_differently_share_no_row():
     text = store(LENGTHS)
     text.tokens[text.offsets[3]] = 1
@@ -274,7 +291,7 @@ def train(tmp_path, monkeypatch):
     def load_and_spoil(self, number, window):
         load(self, number, window)
         if number == 1 and 4 in window:
-            self.loaded.batches[4 - window.start].weights[:] = np.nan
+            self.loaded.batches[4 - window.start][1].weights[:] = np.nan
 
     def train(on_nonfinite, ahead):
         monkeypatch.setattr(PrecomputedInputs, "load_window", load_and_spoil)
