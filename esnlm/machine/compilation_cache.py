@@ -21,7 +21,7 @@ from esnlm.machine.host import available_cores
 SWITCH = "ESNLM_COMPILATION_CACHE"  # a folder, or "off" in small letters or capitals
 # per folder; JAX removes the least recently used. The programs of a run take about 1 MB.
 MOST_BYTES = 1 << 30
-SHORTEST_SECONDS = "0.3"  # Programs that compile faster are not kept.
+SHORTEST_SECONDS = "0.05"  # Programs that compile faster are not kept.
 
 
 def use() -> None:

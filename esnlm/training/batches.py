@@ -195,10 +195,17 @@ def split_update(sentences: Sentences, most: int) -> list[Sentences]:
 
 # ---- buckets ----
 
-# Estimated time to compile an update for one more bucket, in updates. On a CPU it is below one
-# update for GPT-2's vocabulary, a few for one of 8,192 tokens, a hundred in the quickstart. On a
-# GPU or TPU an update takes a millisecond or two, and compiling takes seconds per bucket.
-COMPILATION = {"cpu": 4, "gpu": 2000, "tpu": 2000}
+# Floating-point operations of updates that take as long as compiling one, for one more bucket: a
+# second or two on a CPU, and a few on a GPU or TPU, which computes updates much faster.
+COMPILATION = {"cpu": 3e11, "gpu": 2e14, "tpu": 2e14}
+
+
+def compilation_rows(trainable: int, backend: str) -> float:
+    """Returns the estimated time to compile an update, in rows of updates.
+
+    A row takes 6 operations per trained parameter: forward, and twice as many for the gradient.
+    """
+    return COMPILATION.get(backend, COMPILATION["gpu"]) / (6 * trainable)
 
 
 class UpdateShapes(NamedTuple):
@@ -209,11 +216,12 @@ class UpdateShapes(NamedTuple):
 
 
 def update_shapes(
-    epochs: list[EpochPlan], window_tokens: int, shared_first: bool, backend: str
+    epochs: list[EpochPlan], window_tokens: int, shared_first: bool, compilation: float
 ) -> UpdateShapes:
     """Returns the shapes of all updates of some epochs, without those that are split.
 
-    An update is split if it has more than `window_tokens` predictions.
+    An update is split if it has more than `window_tokens` predictions. `compilation` is as in
+    `choose_buckets`.
     """
     sizes = Counter(
         (int(predictions), len(update))
@@ -226,8 +234,7 @@ def update_shapes(
         if predictions <= window_tokens
     ]
     most_first_targets = max(sentences - 1 for _, sentences in sizes) if shared_first else 0
-    buckets = choose_buckets(rows or [(1, 1)], COMPILATION.get(backend, COMPILATION["gpu"]))
-    return UpdateShapes(buckets, most_first_targets)
+    return UpdateShapes(choose_buckets(rows or [(1, 1)], compilation), most_first_targets)
 
 
 def choose_buckets(rows: list[tuple[int, int]], compilation: float) -> tuple[int, ...]:
@@ -235,13 +242,12 @@ def choose_buckets(rows: list[tuple[int, int]], compilation: float) -> tuple[int
 
     Args:
         rows: pairs of a number of rows, and the number of updates that have it.
-        compilation: the time to compile a bucket, in updates.
+        compilation: the time to compile a bucket, in rows.
     """
     updates = Counter[int]()  # by the finest bucket
     for count, times in rows:
         updates[bucket_size(count)] += times
     sizes = sorted(updates)
-    compilation *= sum(size * updates[size] for size in sizes) / updates.total()  # in rows
     # least[j]: the least cost of all updates up to sizes[j - 1], if that is a bucket, and the
     # buckets.
     least: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]

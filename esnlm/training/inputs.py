@@ -179,7 +179,9 @@ class PrecomputedInputs(Inputs):
         # have one shape only if all sentences of the store have it.
         has_one_start = bool((first_tokens == first_tokens[0]).all())
         shared_first = has_one_start and not self.dropout and self.carry is None
-        self.shapes = batches.update_shapes(epochs, max_predictions, shared_first, backend())
+        trainable = sum(array.size for array in jax.tree.leaves(model.params))
+        compilation = batches.compilation_rows(trainable, backend())
+        self.shapes = batches.update_shapes(epochs, max_predictions, shared_first, compilation)
         windows = [(i, window) for i, epoch in enumerate(epochs) for window in epoch.windows]
         self.following = dict(pairwise(windows))  # the window after each
         self.reader = ThreadPoolExecutor(1)

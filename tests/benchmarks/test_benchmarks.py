@@ -18,6 +18,7 @@ import generation
 import measure
 import recurrence
 import scoring
+import start
 import untrained
 
 import esnlm
@@ -95,6 +96,14 @@ def test_a_faster_peer_learns_the_same(onednn: bool):
     losses = [float(plain.update(batch)) for batch in batches]
     # a wrong gradient would show in it
     assert float(faster.updates(batches)) == pytest.approx(losses[-1], rel=1e-6)
+
+
+@pytest.mark.nightly
+def test_commands_are_timed_beside_the_import_of_jax(trained, tmp_path):
+    run = str(trained("esn"))
+    record = start.main(["--run", run, "--rounds", "2", "--out", str(tmp_path)])
+    found = {name: len(each["rounds_s"]) for name, each in record["commands"].items()}
+    assert found == {"import jax": 2, "score": 2, "generate": 2}
 
 
 @pytest.mark.nightly

@@ -54,7 +54,7 @@ def test_the_shapes_fit_every_update_of_a_run():
         for epoch in epochs
         for predictions, update in zip(epoch.predictions, epoch.updates, strict=True)
     ]
-    apart, shared = (batches.update_shapes(epochs, 1000, shared, "cpu") for shared in (False, True))
+    apart, shared = (batches.update_shapes(epochs, 1000, shared, 3000) for shared in (False, True))
     assert apart.buckets[-1] == batches.bucket_size(max(tokens for tokens, _ in updates))
     assert shared.buckets[-1] == batches.bucket_size(
         max(tokens - count + 1 for tokens, count in updates)
@@ -63,15 +63,14 @@ def test_the_shapes_fit_every_update_of_a_run():
 
 
 def cost(buckets, rows, compilation):
-    """What `choose_buckets` makes small: padded rows, and the compilation of each bucket in rows of
-    a mean update."""
+    """What `choose_buckets` makes small: padded rows, and the compilation of each bucket in
+    rows."""
     sizes = [(batches.bucket_size(count), times) for count, times in rows]
     padded = sum(times * (min(b for b in buckets if b >= size) - size) for size, times in sizes)
-    mean = sum(size * times for size, times in sizes) / sum(times for _, times in sizes)
-    return padded + compilation * mean * len(buckets)
+    return padded + compilation * len(buckets)
 
 
-@pytest.mark.parametrize("compilation", [4, 2000])
+@pytest.mark.parametrize("compilation", [300, 100_000])
 @pytest.mark.parametrize("seed", range(5))
 def test_the_buckets_cost_least_of_all_choices(seed, compilation):
     rng = np.random.default_rng(seed)
@@ -88,6 +87,18 @@ def test_the_buckets_cost_least_of_all_choices(seed, compilation):
     assert chosen in choices and cost(chosen, rows, compilation) == pytest.approx(
         min(cost(choice, rows, compilation) for choice in choices), rel=1e-12
     )
+
+
+def test_small_models_compile_few_programs(monkeypatch):
+    """Compiling costs them more updates."""
+    monkeypatch.setitem(batches.COMPILATION, "cpu", 3e11)
+    epochs = [plan(sentences=5000)[1]]
+
+    def buckets(trainable):
+        rows = batches.compilation_rows(trainable, "cpu")
+        return len(batches.update_shapes(epochs, 1000, False, rows).buckets)
+
+    assert 1 == buckets(10**5) < buckets(10**8) < buckets(10**9)
 
 
 def test_packed_targets_hold_every_prediction_and_weigh_it_equally():
