@@ -209,7 +209,7 @@ def test_the_next_window_is_read_while_this_one_is_trained(monkeypatch):
     assert same_bits((params, state), tuple(expected)) and losses == expected_losses
 
 
-@pytest.mark.parametrize("rate", [0.0, 0.5])
+@pytest.mark.parametrize("rate", [0.0, pytest.param(0.5, marks=pytest.mark.nightly)])
 def test_a_window_in_parts_on_several_cores_has_the_same_bits(rate, monkeypatch):
     text, config = store(LENGTHS), dataclasses.replace(MODEL, dropout=rate)
     model = config.initialize(V, 0, config.initialize_frozen(V, 0)[0])
