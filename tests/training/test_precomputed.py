@@ -121,13 +121,18 @@ def poisoned_model():
     return MODEL.initialize(V, 0, arrays | {"input": {"values": w_in}})
 
 
-def prepare(model, text, window_tokens=1000, chunk_tokens=1024, epochs=1, **training):
+def prepare(
+    model, text, window_tokens=1000, chunk_tokens=1024, epochs=1, batch_slots=8, **training
+):
     """Returns the updates of four sentences each, how they begin, and the epochs."""
     experiment = Experiment(
         model=MODEL,
         training=TrainingConfig(batch_size=4, **training),
         compute=ComputeConfig(
-            kernel="csr", batch_slots=8, window_tokens=window_tokens, chunk_tokens=chunk_tokens
+            kernel="csr",
+            batch_slots=batch_slots,
+            window_tokens=window_tokens,
+            chunk_tokens=chunk_tokens,
         ),
     )
     plans = [
@@ -213,12 +218,11 @@ def test_the_next_window_is_read_while_this_one_is_trained(monkeypatch):
 def test_a_window_in_parts_on_several_cores_has_the_same_bits(rate, monkeypatch):
     text, config = store(LENGTHS), dataclasses.replace(MODEL, dropout=rate)
     model = config.initialize(V, 0, config.initialize_frozen(V, 0)[0])
-    whole, begin, epochs = prepare(model, text, 150, epochs=2)
-    expected = run_all(whole, *begin, epochs)
     monkeypatch.setattr(streams, "usable_cores", lambda: 3)
-    monkeypatch.setattr(streams, "MIN_PARALLEL_SLOTS", 2)
+    whole, begin, epochs = prepare(model, text, 150, epochs=2, batch_slots=100)
+    expected = run_all(whole, *begin, epochs)
     monkeypatch.setattr(streams, "MIN_PARALLEL_ROWS", 50)
-    parts, again, _ = prepare(model, text, 150, epochs=2)
+    parts, again, _ = prepare(model, text, 150, epochs=2, batch_slots=100)
     found = run_all(parts, *again, epochs)
     assert same_bits(found, expected)
     assert whole.inputs.frozen_stream.parallel == 1 and len(parts.inputs.loaded.parts) == 3
