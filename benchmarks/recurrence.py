@@ -38,6 +38,7 @@ import untrained
 from jax import lax
 
 import esnlm
+from esnlm.base.errors import InputError
 from esnlm.features import stream as streams
 from esnlm.machine.matmul import matmul
 from esnlm.reservoir import sparse
@@ -81,9 +82,12 @@ def main(arguments: list[str] | None = None) -> dict:
     )
     parser.add_argument("--copy-megabytes", type=int, default=512)
     args = parser.parse_args(arguments)
+    if not set(args.cores) <= set(range(1, measure.cores() + 1)):
+        raise InputError(f"--cores: choose from 1 to {measure.cores()}, the cores of this process")
     record = measure.begin()
     record["copy_bytes_per_s"] = measure.copy_peaks(args.copy_megabytes, args.rounds)
-    record["rows"], record["cores"] = [], {str(n): measure_cores(n, args) for n in args.sizes}
+    record["rows"] = []
+    record["cores"] = {str(size): measure_cores(size, args) for size in args.sizes}
     for size in args.sizes if args.slots else []:
         run = untrained.initialize(size, VOCAB_SIZE, rank=1, degree=args.degree)
         operands = jax_operands(run.model.reservoir, args.dense_up_to)
@@ -168,10 +172,8 @@ class States:
     def __init__(self, size: int, degree: float, cores: int, at_once: bool):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
         measure.set_up()
-        run, rng = (
-            untrained.initialize(size, WORDS, rank=1, degree=degree),
-            np.random.default_rng(1),
-        )
+        rng = np.random.default_rng(1)
+        run = untrained.initialize(size, WORDS, rank=1, degree=degree)
         compute = run.config.compute
         with mock.patch.object(streams, "usable_cores", lambda: cores if at_once else 1):
             self.stream = run.model.for_device(compute).frozen_stream(compute)
@@ -464,11 +466,13 @@ def lines_of(row: dict) -> list[str]:
 def lines_of_cores(size: str, ways: dict[str, dict]) -> list[str]:
     if not ways:
         return []
-    one = max(next(iter(ways.values()))["rounds"])
-    cells = [
-        [name, f["median"], min(f["rounds"]), max(f["rounds"]), f["median"] / (one * int(name.split()[0]))]
-        for name, f in ways.items()
-    ]  # fmt: skip
+    fewest, *_ = ways
+    one = max(ways[fewest]["rounds"]) / int(fewest.split()[0])  # the best of one core
+    cells = []
+    for name, found in ways.items():
+        rounds, median = found["rounds"], found["median"]
+        share = median / (one * int(name.split()[0]))
+        cells.append([name, median, min(rounds), max(rounds), share])
     head = ["", "states/s", "least", "most", "of the floor"]
     return [f"N = {int(size):,}, the sentences of windows", "", *measure.table(head, cells), ""]
 

@@ -14,6 +14,8 @@ from functools import partial
 
 import measure
 
+from esnlm.base.errors import InputError
+
 SENTENCES = "The cats sleep.\nThe cat sleep.\n"
 
 
@@ -22,7 +24,9 @@ def main(arguments: list[str] | None = None) -> dict:
     parser.add_argument("--run", required=True, help="a trained run")
     args = parser.parse_args(arguments)
     record = measure.begin()
-    seconds, _ = measure.interleave(commands(args), args.rounds)
+    seconds, failures = measure.interleave(commands(args), args.rounds)
+    if failures:
+        raise InputError(f"--run {args.run}: {', '.join(failures)} failed, as said above")
     record["commands"] = measure.compare(seconds, "import jax")
     head = ["", "s", "least", "most", "more than import jax, s"]
     floor = record["commands"]["import jax"]["median_s"]
@@ -44,7 +48,7 @@ def commands(args: argparse.Namespace) -> dict[str, measure.Contender]:
         "score": [*esnlm, "score", "--run", args.run],
         "generate": [*esnlm, "generate", "--run", args.run, "--length", "20"],
     }
-    run = partial(subprocess.run, input=SENTENCES, check=True, text=True, capture_output=True)
+    run = partial(subprocess.run, input=SENTENCES, check=True, text=True, stdout=subprocess.DEVNULL)
     return {name: lambda _, command=command: run(command) for name, command in given.items()}
 
 

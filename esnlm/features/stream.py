@@ -116,7 +116,8 @@ class FeatureStream(SentenceFeatures):
         self.devices = 1 if placement is None else placement.devices
         self.cell = cell if placement is None else placement.replicate(cell)
         self.parallel = _parallel_windows(cell, slots, capacity) if self.mesh is None else 1
-        self.capacity, self.slots_per_device = capacity // self.parallel, slots
+        self.capacity = capacity // self.parallel
+        self.slots_per_device = slots
         if self.parallel > 1:  # whole registers: other numbers of slots may round differently
             self.slots_per_device = slots // self.parallel // MIN_CPU_SLOTS * MIN_CPU_SLOTS
         self.slots = self.slots_per_device * self.devices

@@ -191,9 +191,11 @@ class PrecomputedInputs(Inputs):
         self.features: list[jax.Array] = []  # the same, sharded for the updates
         self.carry_after_window: Any = None
         # A part may have up to one update more than an equal share of the window.
-        parallel, largest = self.frozen_stream.parallel, max(e.predictions.max() for e in epochs)
-        spare = 0 if parallel == 1 else min(int(largest), compute.window_tokens)
-        self.rows_per_part = compute.window_tokens // parallel + spare
+        self.rows_per_part = compute.window_tokens
+        if (parallel := self.frozen_stream.parallel) > 1:
+            largest = max(int(epoch.predictions.max()) for epoch in epochs)
+            self.rows_per_part = compute.window_tokens // parallel
+            self.rows_per_part += min(largest, compute.window_tokens)
 
     def load_window(self, epoch: int, window: range) -> None:
         """Computes the features of a window, and begins to read the next one."""
@@ -232,9 +234,10 @@ class PrecomputedInputs(Inputs):
 
     def _compute(self, parts: list[Packed]) -> None:
         """Dispatches parts to the device, which overwrites the previous features."""
-        self.features = []  # drop the references first
-        state, self.buffers = self.frozen_stream.run(parts, self.carry, self.key, self.buffers)
-        self.carry_after_window = state
+        self.features = []  # On a mesh they have memory of their own, which is needed now.
+        self.carry_after_window, self.buffers = self.frozen_stream.run(
+            parts, self.carry, self.key, self.buffers
+        )
         self.features = [self.placement.by_units(buffer) for buffer in self.buffers]
 
     def _read(self, epoch: int, window: range) -> PackedWindow | Sentences:

@@ -22,6 +22,7 @@ import start
 import untrained
 
 import esnlm
+from esnlm.base.errors import InputError
 
 TINY = ["--copy-megabytes", "1", "--rounds", "1"]
 
@@ -62,11 +63,14 @@ def test_ratios_are_taken_within_a_round():
 
 
 @pytest.mark.nightly
-def test_recurrence(tmp_path):
+def test_recurrence(tmp_path, monkeypatch):
+    monkeypatch.setattr(measure, "cores", lambda: 2)
     record = recurrence.main(
         ["--sizes", "48", "--slots", "12", "--degree", "6", *TINY, "--out", str(tmp_path)]
         + ["--cores", "1", "2"]
     )
+    with pytest.raises(InputError, match="choose from 1 to 2"):
+        recurrence.main(["--cores", "3"])
     assert list(record["cores"]["48"]) == [
         "1 cores, in turn",
         "2 cores, in turn",
@@ -104,6 +108,8 @@ def test_commands_are_timed_beside_the_import_of_jax(trained, tmp_path):
     record = start.main(["--run", run, "--rounds", "2", "--out", str(tmp_path)])
     found = {name: len(each["rounds_s"]) for name, each in record["commands"].items()}
     assert found == {"import jax": 2, "score": 2, "generate": 2}
+    with pytest.raises(InputError, match="score, generate failed"):
+        start.main(["--run", str(tmp_path / "none"), "--rounds", "1"])
 
 
 @pytest.mark.nightly
