@@ -7,7 +7,7 @@ records for it (reservoir/weights.py). It is immutable: `replace` returns anothe
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import jax
@@ -15,7 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 from jax.experimental.sparse import BCOO
-from scipy.sparse._sparsetools import csr_matvec
 
 from esnlm.base.errors import InputError, whole_number
 from esnlm.base.rng import Stream, check_seed, seed_sequence
@@ -37,12 +36,12 @@ from esnlm.reservoir.arrays import (
     checked_matrix,
     scale,
 )
+from esnlm.reservoir.on_host import HostLayer, HostRecurrence, host_layers
 from esnlm.reservoir.spectrum import spectral_radius as radius_of
 from esnlm.reservoir.topology import TOPOLOGIES, FromMatrix, Topology, register
 from esnlm.reservoir.weights import DENSE_FROM, ReservoirConfig
 
 MOST_BYTES = 256 << 20  # of states computed at once
-HOST_ACTIVATIONS: dict[str, Callable] = {"tanh": np.tanh, "relu": lambda x: np.maximum(x, 0)}
 HostMatrix: TypeAlias = scipy.sparse.csr_array | np.ndarray  # dense from a connectivity of 1/4
 
 
@@ -403,16 +402,13 @@ class Reservoir:
         Inputs are (T, D, B). Runs on the host, which finishes a series before JAX would have
         compiled its program.
         """
-        layers, size, slots = self._on_host, self.state_size, inputs.shape[2]
-        states = [np.zeros((size, slots))] * len(layers) if start is None else list(start)
-        h = [np.asarray(layer[1](state)) for layer, state in zip(layers, states, strict=True)]
+        slots, size = inputs.shape[2], self.state_size
+        recurrence = HostRecurrence(self._on_host, slots, start)
         outputs = np.empty((len(inputs), slots, self.cell.output_size))
-        for t, below in enumerate(inputs):
-            for i, (step, output, w_rec, w_in) in enumerate(layers):
-                states[i] = step(states[i], w_rec(h[i]) + w_in(below))
-                below = h[i] = np.asarray(output(states[i]))
-                outputs[t, :, i * size : (i + 1) * size] = below.T
-        return outputs, states
+        for t, vectors in enumerate(inputs):
+            for i, output in enumerate(recurrence.read(vectors)):
+                outputs[t, :, i * size : (i + 1) * size] = output.T
+        return outputs, recurrence.states
 
     def _in_float64(self) -> cells.ReservoirLayer | cells.Stack:
         """Returns the cell for numbers, with float64 arrays."""
@@ -423,21 +419,8 @@ class Reservoir:
         )
 
     @cached_property
-    def _on_host(self) -> list[tuple[Callable, Callable, Callable, Callable]]:
-        """Step, output, and the products with W_rec and W_in of each layer, in float64."""
-        layers, settings = [], self.settings
-        built_in = all(map(functions.is_built_in, (settings.activation, settings.update_rule)))
-        for layer in self.cell.layers:
-            f = HOST_ACTIVATIONS[layer.activation] if built_in else layer.f
-            leak: Any = np.asarray(layer.leak[...], np.float64)[:, None]
-            if built_in and (leak == leak[0]).all():
-                leak = leak.item(0)  # fewer operations on arrays
-            step: Any = partial(layer.rule.step, leak=leak, f=f, decay=layer.decay)
-            output: Any = partial(layer.rule.output, f=f)
-            if not built_in:  # registered functions are JAX's
-                step, output = (jax.enable_x64(True)(jax.jit(each)) for each in (step, output))
-            layers.append((step, output, _product(layer.stored_w_rec), _product(layer.stored_w_in)))
-        return layers
+    def _on_host(self) -> list[HostLayer]:
+        return host_layers(self.cell, np.float64, reads_tokens=False)
 
     @cached_property
     def _stream(self) -> FeatureStream:
@@ -528,25 +511,6 @@ def _matrix(name: str, values: Any, rows: int, columns: int) -> Matrix:
     if matrix.nnz >= DENSE_FROM * rows * columns:
         return matrix.toarray()
     return bcoo(matrix.data, np.stack(matrix.coords, axis=1).astype(np.int32), (rows, columns))
-
-
-def _product(matrix: Matrix) -> Callable[[np.ndarray], np.ndarray]:
-    """Returns the function x -> W x, (N, B), for x (D, B), in float64."""
-    w: Any = as_scipy(matrix)
-    if isinstance(w, np.ndarray):
-        return w.dot
-    rows, columns = w.shape
-
-    def multiply(x: np.ndarray) -> np.ndarray:
-        if x.shape != (columns, 1):
-            return w @ x
-        product = np.zeros((rows, 1))
-        # SciPy has no public product without checks. With w @ x, `run` takes 1.4, 1.3 and 1.1 times
-        # as long at 100, 500 and 2,000 units with 10 connections each (2,000 time steps).
-        csr_matvec(rows, columns, w.indptr, w.indices, w.data, x, product)
-        return product
-
-    return multiply
 
 
 def _entries(matrix: Matrix) -> np.ndarray:

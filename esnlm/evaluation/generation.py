@@ -1,19 +1,45 @@
 """Generates text from a model, token by token."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from esnlm.base.errors import InputError
 from esnlm.readout import linear
+from esnlm.reservoir.on_host import HostLayer, HostRecurrence
 
 _logits = jax.jit(linear.logits, static_argnames="precision")
 
 
+class TokenReader(NamedTuple):
+    """Reads B texts side by side, one token of each per call."""
+
+    features: Callable[[np.ndarray], Any]  # from the next tokens (B,) to the features (B, F)
+    logits: Callable[[Any], Any]  # from features to logits (B, V)
+
+
+def read_on_device(
+    features: Callable[[np.ndarray], jax.Array], readout: dict, precision: str
+) -> TokenReader:
+    """Returns the reader with the features of `LanguageModel.reader` and the arrays of a
+    readout."""
+    return TokenReader(features, partial(_logits, readout, precision=precision))
+
+
+def read_on_host(layers: list[HostLayer], readout: dict) -> TokenReader:
+    """Returns the reader of one text with NumPy and SciPy, from the NumPy arrays of a readout."""
+    recurrence = HostRecurrence(layers)
+    return TokenReader(
+        lambda token: np.concatenate(recurrence.read(token)).T,
+        partial(linear.logits_on_host, readout),
+    )
+
+
 def generate_each(
-    features: Callable[[np.ndarray], jax.Array],
-    readout: dict,
+    reader: TokenReader,
     prompts: Sequence[np.ndarray],
     eos: int,
     *,
@@ -21,7 +47,6 @@ def generate_each(
     temperature: float,
     top_k: int | None,
     seed: int,
-    precision: str,
     numbers: Sequence[int] | None = None,
     is_finished: Callable[[list[int]], bool] = lambda ids: False,
 ) -> list[list[int]]:
@@ -30,8 +55,7 @@ def generate_each(
     All slots read one token per step. Slots with longer prompts still read while others choose.
 
     Args:
-        features: a function from the next token of each slot, (B,), to the features after it, (B,
-            F).
+        reader: has read nothing yet.
         prompts: B arrays of at least one id each.
         length, temperature, top_k: as in `Run.generate`.
         seed, numbers: slot i has its own random stream, seeded by (seed, numbers[i]); None: numbers
@@ -48,12 +72,12 @@ def generate_each(
     active, time = set(range(len(prompts))), 0
     while active:
         tokens = [ids[time] if time < len(ids) else eos for ids in read]
-        last_features = features(np.array(tokens, np.int32))
+        features = reader.features(np.array(tokens, np.int32))
         time += 1
         choosing = sorted(slot for slot in active if time >= len(read[slot]))
         logits = np.empty(0)
         if choosing:
-            logits = np.asarray(_logits(readout, last_features, precision), np.float64)
+            logits = np.asarray(reader.logits(features), np.float64)
         for slot in choosing:
             if not np.isfinite(logits[slot].max()):
                 raise InputError(
@@ -83,4 +107,6 @@ def choose(
     # A tiny temperature makes all other logits -inf, and their p 0.
     with np.errstate(over="ignore"):
         p = np.exp((logits - logits.max()) / temperature)
-    return int(rng.choice(len(p), p=p / p.sum()))
+    # as rng.choice, whose checks of p take as long as exp
+    cumulative = p.cumsum()
+    return int(np.searchsorted(cumulative / cumulative[-1], rng.random(), side="right"))

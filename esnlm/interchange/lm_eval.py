@@ -179,8 +179,7 @@ class EsnLM(TemplateLM):
         ids = self.tok_encode(context) or [run.tokenizer.bos]
         prompt = np.array(ids[length - self.max_length :], np.int32)
         [chosen] = generate_each(
-            run._ready.reader(1, len(prompt) + length),
-            run._readout_of_one_device,
+            run._token_reader(1, len(prompt) + length),
             [prompt],
             run.tokenizer.eos,
             length=length,
@@ -188,7 +187,6 @@ class EsnLM(TemplateLM):
             top_k=settings.get("top_k") or None,
             seed=self.seed,
             numbers=[number],
-            precision=run.config.compute.precision,
             is_finished=lambda ids: any(stop in run.tokenizer.decode(ids) for stop in stops),
         )
         text = run.tokenizer.decode(chosen)

@@ -30,6 +30,7 @@ from esnlm.machine.compute import Recurrence, ResolvedCompute
 from esnlm.machine.mesh import Placement
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.arrays import arrays_by_name
+from esnlm.reservoir.on_host import HostLayer
 
 READOUT_ARRAYS = ("readout.a", "readout.w", "readout.bias")  # the arrays with one row per token
 
@@ -240,6 +241,11 @@ class LanguageModel(nnx.Module):
             return features
 
         return read
+
+    def host_layers(self) -> list[HostLayer] | None:
+        """Returns the recurrence in NumPy, in float32, for one text at a time; None: the family has
+        none. A model that `for_device` returned has none."""
+        return None
 
     @property
     def params(self) -> dict:

@@ -21,6 +21,7 @@ from esnlm.readout import linear
 from esnlm.readout.linear import FullRankReadout, LowRankReadout, ReadoutConfig
 from esnlm.reservoir import cell, weights
 from esnlm.reservoir.cell import ReservoirLayer, Stack
+from esnlm.reservoir.on_host import HostLayer, host_layers
 from esnlm.reservoir.weights import ReservoirConfig
 
 
@@ -217,6 +218,11 @@ class EchoState(RecurrentModel):
             differentiable=self.config.train_input,
         )
         return ready
+
+    def host_layers(self) -> list[HostLayer] | None:
+        if self.reservoir.layers[0].embedding is not None:
+            return None
+        return host_layers(self.reservoir, np.float32, reads_tokens=True)
 
     @property
     def layer_sizes(self) -> dict[str, int]:

@@ -173,6 +173,13 @@ def logits(params: dict, features: jax.Array, precision: str) -> jax.Array:
     return o if added is None else o + added
 
 
+def logits_on_host(params: dict, features: np.ndarray) -> np.ndarray:
+    """Returns the result of `logits` without a prior, (C, V), in NumPy, from NumPy's arrays."""
+    if "w" in params:
+        return features @ params["w"].T + params["bias"]
+    return features @ params["b"].T @ params["a"].T + params["bias"]
+
+
 def weighted_nll(
     params: dict,
     features: jax.Array,

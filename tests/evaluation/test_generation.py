@@ -2,10 +2,11 @@
 
 from functools import cache
 
+import jax
 import numpy as np
 import pytest
 
-from esnlm.evaluation.generation import choose, generate_each
+from esnlm.evaluation.generation import choose, generate_each, read_on_device, read_on_host
 from esnlm.models.deep_readout import DeepReadoutConfig
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.models.gpt2 import GPT2Config
@@ -40,10 +41,12 @@ def model(name):
     return described, described.initialize(V, 0, described.initialize_frozen(V, 0)[0])
 
 
-def sources(name, slots):
-    described, built = model(name)
+def reader(name, slots):
+    described, built = model(name.removesuffix(" on the host"))
     readout = built.readout_arrays(built.params)
-    return built.for_device(COMPUTE).reader(slots, 40), readout
+    if name.endswith("on the host"):
+        return read_on_host(built.host_layers(), jax.tree.map(np.asarray, readout))
+    return read_on_device(built.for_device(COMPUTE).reader(slots, 40), readout, "float32")
 
 
 @cache
@@ -63,29 +66,34 @@ def whole(name, ids):
 
 def sample(name, **options):
     count = options.pop("count", 1)
-    features, readout = sources(name, count)
     settings = {
         "length": 12,
         "temperature": 1.0,
         "top_k": None,
         "seed": 0,
-        "precision": "float32",
     } | options
     return generate_each(
-        features, readout, [np.array([EOS, 3, 5], np.int32)] * count, EOS, **settings
+        reader(name, count), [np.array([EOS, 3, 5], np.int32)] * count, EOS, **settings
     )
 
 
 @pytest.mark.parametrize(
-    "name", ["esn", "lstm", pytest.param("deep readout", marks=pytest.mark.nightly), "gpt2"]
+    "name",
+    [
+        "esn",
+        "esn on the host",
+        "lstm",
+        pytest.param("deep readout", marks=pytest.mark.nightly),
+        "gpt2",
+    ],
 )
 def test_at_temperature_zero_each_token_is_the_most_probable(name):
     (ids,) = sample(name, temperature=0, length=3)
-    read = [EOS, 3, 5]
+    read, model_name = [EOS, 3, 5], name.removesuffix(" on the host")
     for token in ids:
-        assert token == whole(name, np.array(read, np.int32)).argmax()
+        assert token == whole(model_name, np.array(read, np.int32)).argmax()
         read.append(token)
-    assert len(ids) == 3 or whole(name, np.array(read, np.int32)).argmax() == EOS
+    assert len(ids) == 3 or whole(model_name, np.array(read, np.int32)).argmax() == EOS
 
 
 def test_the_first_token_has_the_model_s_distribution():
@@ -138,12 +146,15 @@ def test_how_many_continuations_there_are_changes_none_of_them(name):
 @pytest.mark.parametrize("name", ["esn", "gpt2"])
 def test_prompts_of_several_lengths_are_continued_as_each_would_be_alone(name):
     prompts = [np.array(ids, np.int32) for ids in ([EOS, 3, 5], [EOS], [EOS, 7, 2, 9, 11], [4, 4])]
-    features, readout = sources(name, len(prompts))
-    settings = {"length": 6, "temperature": 0, "top_k": None, "seed": 0, "precision": "float32"}
+    settings = {"length": 6, "temperature": 0, "top_k": None, "seed": 0}
     together = generate_each(
-        features, readout, prompts, EOS, numbers=range(4), is_finished=lambda ids: False, **settings
+        reader(name, len(prompts)),
+        prompts,
+        EOS,
+        numbers=range(4),
+        is_finished=lambda ids: False,
+        **settings,
     )
     for prompt, ids in zip(prompts, together, strict=True):
-        features, readout = sources(name, 1)
-        (alone,) = generate_each(features, readout, [prompt], EOS, **settings)
+        (alone,) = generate_each(reader(name, 1), [prompt], EOS, **settings)
         assert ids == alone

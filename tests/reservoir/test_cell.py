@@ -14,6 +14,7 @@ from esnlm.machine.compute import ComputeConfig
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reservoir import sparse
 from esnlm.reservoir.cell import ReservoirLayer, Stack
+from esnlm.reservoir.on_host import HostRecurrence
 from esnlm.reservoir.topology import Antisymmetric, FixedInDegree, Ring, ScaleFree
 from esnlm.reservoir.weights import ContinuousTime, ReservoirConfig, initialize_reservoir
 from tests import oracle
@@ -139,6 +140,17 @@ def test_states_step_by_step_are_the_same(name):
         np.testing.assert_allclose(
             [step[slot] for step in found], expected(name, text), atol=TOLERANCE, rtol=TOLERANCE
         )
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, given in RESERVOIRS.items() if "embedding" not in given]
+)
+def test_states_on_the_host_are_the_same(name):
+    """As one text is generated on a CPU."""
+    recurrence, text = HostRecurrence(build(name).host_layers()), sentences(11)[0]
+    found = [np.concatenate(recurrence.read(np.array([token])))[:, 0].copy() for token in text]
+    assert found[0].dtype == np.float32
+    np.testing.assert_allclose(found, expected(name, text), atol=TOLERANCE, rtol=TOLERANCE)
 
 
 def test_a_layer_sees_the_token_in_the_step_that_it_is_read():
