@@ -39,6 +39,14 @@ os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 jax.config.update(
     "jax_traceback_in_locations_limit", int(os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"])
 )
+# Nor are they optimized: compiling took more than half of the time. As shipped, they are tested
+# each night, with JAX_DISABLE_MOST_OPTIMIZATIONS=0.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+AS_SHIPPED = os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] == "0"
+jax.config.update("jax_disable_most_optimizations", not AS_SHIPPED)
+if not AS_SHIPPED and jax.__version_info__ < (0, 11):  # later ones lack XLA's faster code generator
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false"
+    os.environ["XLA_FLAGS"] = flags.strip()
 
 
 def pytest_collection_finish():

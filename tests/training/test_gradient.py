@@ -109,7 +109,8 @@ def test_a_restored_run_agrees_with_the_oracle(finished):
         np.testing.assert_allclose(log_probs, expected, rtol=3e-5)
     expected = [log_probs.sum(dtype=np.float64) for log_probs in found]
     expected[2] = np.nan  # a blank text is no sentence
-    np.testing.assert_allclose(run.log_probs(sentences), expected, rtol=1e-12)
+    # other sentences beside one another: float32 may be rounded differently
+    np.testing.assert_allclose(run.log_probs(sentences), expected, rtol=1e-6)
 
 
 def test_the_validation_nll_is_the_oracle_s(finished):
