@@ -31,6 +31,7 @@ RESERVOIRS = {
     "membrane": MEMBRANE,
     "membrane of ReLU": MEMBRANE | {"activation": "relu", "spectral_radius": 0.7},
     "membrane in continuous time": MEMBRANE | {"continuous": ContinuousTime(decay=0.5, step=0.6)},
+    "output in continuous time": {"continuous": ContinuousTime(decay=0.5, step=0.6)},
     "Fujimaki 2026": MEMBRANE
     | {"embedding": 9, "input_connectivity": 1.0, "leak_min": 0.3, "leak_max": 0.3},
     "two dense layers": {"layers": 2, "connectivity": 0.5},
@@ -87,9 +88,14 @@ def expected(name, sentence, keep=1.0):
         return oracle.stacked_states(
             weights, embedding[sentence], config.update_rule, f, keep, config.diffusion
         )
-    # (1 - alpha a) x + a (.): an oracle of leak alpha a, whose input is weaker by alpha
-    if config.decay != 1:
-        (w_rec, w_in, leak), alpha = weights[0], config.decay
+    # (1 - alpha a) x + a (.): an oracle of leak alpha a, with the second term divided by alpha
+    (w_rec, w_in, leak), alpha = weights[0], config.decay
+    if alpha != 1 and config.update_rule == "leaky_output":
+        weights = [(w_rec, w_in, alpha * leak)]
+        return oracle.stacked_states(
+            weights, embedding[sentence], config.update_rule, lambda x: f(x) / alpha, keep
+        )
+    if alpha != 1:
         weights = [(w_rec / alpha, w_in / alpha, alpha * leak)]
     return oracle.stacked_states(weights, embedding[sentence], config.update_rule, f, keep)
 
