@@ -38,6 +38,7 @@ def read_on_host(layers: list[HostLayer], readout: dict) -> TokenReader:
     )
 
 
+@np.errstate(over="ignore", invalid="ignore")  # an error says that a model has diverged
 def generate_each(
     reader: TokenReader,
     prompts: Sequence[np.ndarray],

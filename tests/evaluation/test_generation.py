@@ -6,7 +6,14 @@ import jax
 import numpy as np
 import pytest
 
-from esnlm.evaluation.generation import choose, generate_each, read_on_device, read_on_host
+from esnlm.base.errors import InputError
+from esnlm.evaluation.generation import (
+    TokenReader,
+    choose,
+    generate_each,
+    read_on_device,
+    read_on_host,
+)
 from esnlm.models.deep_readout import DeepReadoutConfig
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.models.gpt2 import GPT2Config
@@ -94,6 +101,15 @@ def test_at_temperature_zero_each_token_is_the_most_probable(name):
         assert token == whole(model_name, np.array(read, np.int32)).argmax()
         read.append(token)
     assert len(ids) == 3 or whole(model_name, np.array(read, np.int32)).argmax() == EOS
+
+
+@pytest.mark.parametrize("name", ["esn", "esn on the host"])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_diverged_model_is_named_in_one_error(name, value):
+    features, logits = reader(name, 1)
+    broken = TokenReader(lambda tokens: value * features(tokens), logits)
+    with pytest.raises(InputError, match="logits are not finite after 0 tokens: it has diverged"):
+        generate_each(broken, [np.array([EOS])], EOS, length=3, temperature=1.0, top_k=None, seed=0)
 
 
 def test_the_first_token_has_the_model_s_distribution():
