@@ -41,7 +41,7 @@ def import_extra(module: str, work: str, extra: str) -> Any:
 def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
     """Raises InputError if a value is none of the choices."""
     if value not in choices:
-        raise InputError(f"{name} is {value!r}: choose {' or '.join(choices)}")
+        raise InputError(f"{name} is {value!r}: choose from {', '.join(choices)}")
 
 
 def whole_number(name: str, value: SupportsIndex, rule: str = "give a whole number") -> int:
