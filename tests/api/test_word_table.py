@@ -234,7 +234,7 @@ def test_runs_of_one_name_are_told_apart(run):
     [
         ({"baselines": "4gram"}, "baseline '4gram': choose unigram, bigram, trigram or 5-gram"),
         ({"previous": -1}, "previous is -1: give a number of words"),
-        ({"context": "story"}, "context is 'story': choose sentence or document"),
+        ({"context": "story"}, "context is 'story': choose from sentence, document"),
         ({"document": "item"}, "the table: no column 'item': choose from story, s, zone, word"),
         ({"runs": []}, "no run to score the words with: give at least one"),
     ],

@@ -200,7 +200,7 @@ def test_accuracies_by_log_p_of_a_token_and_of_a_byte(tmp_path, normalize):
         pair("x", "é", "xyz", index=2),
     ]
     run = fake_run(tmp_path, says(table))
-    with pytest.raises(InputError, match="^normalize is 'words': choose none or tokens or bytes"):
+    with pytest.raises(InputError, match="^normalize is 'words': choose from none, tokens, bytes"):
         evaluate(run, pairs, normalize="words")
     assert "normalized" not in evaluate(run, pairs).result
     result = evaluate(

@@ -174,7 +174,7 @@ def test_layers_are_those_that_the_model_has(run):
     for wrong in ("c", ["layer0", "layer1"], ["layer0", "layer0"], []):
         with pytest.raises(InputError, match="choose from features, reservoir, layer0$"):
             run.word_states(["The cats"], layers=wrong)
-    with pytest.raises(InputError, match="at is 'middle': choose last or first or mean"):
+    with pytest.raises(InputError, match="at is 'middle': choose from last, first, mean"):
         run.word_states(["The cats"], at="middle")
 
 
