@@ -41,9 +41,12 @@ PLACES = (1, 2, 4, 8, 12)
 
 
 def read_treebank(path: str) -> pd.DataFrame:
-    """Returns the words of a CoNLL-U file, one per row, with `sentence` and `space` after it."""
-    rows = []
-    for number, block in enumerate(Path(path).read_text("utf-8").strip().split("\n\n")):
+    """Returns the words of a CoNLL-U file, one per row, with `sentence`, `document`, and `space`
+    after it. Without "# newdoc", each sentence is a document."""
+    text = Path(path).read_text("utf-8").strip()
+    rows, document, has_documents = [], 0, "# newdoc" in text
+    for number, block in enumerate(text.split("\n\n")):
+        document += "# newdoc" in block or not has_documents
         lines = [line.split("\t") for line in block.split("\n") if line[0] != "#"]
         ends = {}  # of multiword tokens, such as "don't", and what follows them
         for line in lines:
@@ -53,8 +56,9 @@ def read_treebank(path: str) -> pd.DataFrame:
         for line in lines:
             if line[0].isdigit():
                 row = dict(zip(COLUMNS, line, strict=True))
+                row |= {"sentence": number, "document": document}
                 after = ends.get(int(line[0]), line[9])
-                rows.append(row | {"sentence": number, "space": "SpaceAfter=No" not in after})
+                rows.append(row | {"space": "SpaceAfter=No" not in after})
     return pd.DataFrame(rows).astype({"number": int, "head": int})
 
 
@@ -120,10 +124,16 @@ def spell(result: dict | pd.Series) -> str:
 
 
 def states(run: esnlm.Run, table: pd.DataFrame, layer: str | None) -> np.ndarray:
-    """Returns the state after each word of a treebank, (words, F)."""
+    """Returns the state after each word of a treebank, (words, F).
+
+    A model that was trained on whole documents reads whole documents.
+    """
     sentences = table.groupby("sentence")
     words, spaces = sentences.form.agg(list), sentences.space.agg(list)
-    return run.word_states(words, spaces=spaces, layers=layer, progress=True).states
+    reading = {"layers": layer, "progress": True}
+    if run.config.data.document_chunk is not None:
+        reading |= {"context": "document", "documents": sentences.document.first()}
+    return run.word_states(words, spaces=spaces, **reading).states
 
 
 def probes(

@@ -1,5 +1,7 @@
 """The example that probes states: a small treebank, and states that hold the labels or do not."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -32,6 +34,35 @@ def test_words_and_their_spaces_are_read(table):
     assert table.form.tolist() == ["The", "dogs", "do", "n't", "sleep", ".", "It", "goes"]
     assert table.space.tolist() == [True, True, False, True, False, True, True, False]
     assert table.sentence.tolist() == [0] * 6 + [1] * 2
+
+
+@pytest.mark.parametrize(
+    "marks, expected", [((0, 0, 0), [1, 2, 3]), ((1, 0, 1), [1, 1, 2]), ((1, 1, 0), [1, 2, 2])]
+)
+def test_documents_begin_where_the_treebank_says(marks, expected, tmp_path):
+    """Without a mark, each sentence is read alone."""
+    word = "1\tGo\tgo\tVERB\tVB\t_\t0\troot\t_\t_"
+    blocks = ["# newdoc id = a\n" * mark + word for mark in marks]
+    (tmp_path / "treebank.conllu").write_text("\n\n".join(blocks) + "\n")
+    table = probing.read_treebank(str(tmp_path / "treebank.conllu"))
+    assert table.document.tolist() == expected
+
+
+@pytest.mark.parametrize("trained_on", ["sentences", "documents"])
+def test_a_model_of_documents_reads_documents(trained_on, table):
+    def word_states(words, spaces, **options):
+        asked.append(
+            {name: list(value) if name == "documents" else value for name, value in options.items()}
+        )
+        return SimpleNamespace(states=None)
+
+    asked, chunk = [], 8 if trained_on == "documents" else None
+    data = SimpleNamespace(document_chunk=chunk)
+    run = SimpleNamespace(config=SimpleNamespace(data=data), word_states=word_states)
+    probing.states(run, table, None)
+    by_document = {"context": "document", "documents": [1, 2]}
+    expected = {"layers": None, "progress": True} | (by_document if chunk else {})
+    assert asked == [expected]
 
 
 def test_labels_of_the_tasks(table):
