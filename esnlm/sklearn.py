@@ -258,12 +258,17 @@ class _ReservoirEstimator(BaseEstimator):
         """
         several, reset = self._is_several(X), fits and self._sums is None
         if several:
-            sequences = []
-            for i, table in enumerate(X):
-                _check_index(table)
-                sequences.append(
-                    validate_data(self, table, reset=reset and i == 0, dtype=np.float64)
-                )
+            if isinstance(X, np.ndarray) and X.size and X.ndim == 3:
+                rows = X.reshape(-1, X.shape[2])  # together, since each check takes 0.2 ms
+                rows = validate_data(self, rows, reset=reset, dtype=np.float64)
+                sequences = list(rows.reshape(X.shape))
+            else:
+                sequences = []
+                for i, table in enumerate(X):
+                    _check_index(table)
+                    sequences.append(
+                        validate_data(self, table, reset=reset and i == 0, dtype=np.float64)
+                    )
             if fits:
                 check_consistent_length(sequences, y)
                 y = _by_row(y)
