@@ -22,7 +22,7 @@ ACTIVATIONS: dict[str, Callable] = {"tanh": np.tanh, "relu": lambda x: np.maximu
 class HostLayer(NamedTuple):
     """A layer. Arrays are (units, B)."""
 
-    first: np.ndarray  # the state before the first time step, (N, 1)
+    initial_state: np.ndarray  # (N, 1)
     step: Callable  # (state, drive) -> the new state
     output: Callable  # state -> the vector that feeds back and that the readout reads
     w_rec: Callable  # h -> W_rec h
@@ -35,14 +35,14 @@ class HostRecurrence:
     Args:
         layers: from `host_layers`.
         slots: B.
-        states: of each layer, (N, B), not changed; None: the first ones.
+        states: of each layer, (N, B), not changed; None: the initial ones.
     """
 
     def __init__(
         self, layers: list[HostLayer], slots: int = 1, states: list[np.ndarray] | None = None
     ) -> None:
         if states is None:
-            states = [np.repeat(layer.first, slots, axis=1) for layer in layers]
+            states = [np.repeat(layer.initial_state, slots, axis=1) for layer in layers]
         self.layers, self.states = layers, list(states)
         pairs = zip(layers, states, strict=True)
         self.outputs = [np.asarray(layer.output(state)) for layer, state in pairs]
@@ -75,11 +75,11 @@ def host_layers(
         if not built_in:  # registered functions are JAX's
             in_dtype = jax.enable_x64(np.dtype(dtype) == np.float64)
             step, output = (in_dtype(jax.jit(each)) for each in (step, output))
-        first = np.zeros((layer.state_size, 1), dtype)
+        initial_state = np.zeros((layer.state_size, 1), dtype)
         w_rec = _product(layer.stored_w_rec, dtype)
         read_input = _column if reads_tokens and i == 0 else _product
         w_in = read_input(layer.stored_w_in, dtype)
-        layers.append(HostLayer(first, step, output, w_rec, w_in))
+        layers.append(HostLayer(initial_state, step, output, w_rec, w_in))
     return layers
 
 
