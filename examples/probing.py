@@ -33,6 +33,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import esnlm
+from esnlm.base.errors import InputError
+from esnlm.data.text_files import read_text
 from esnlm.machine.process import exit_with
 
 COLUMNS = ["number", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc"]
@@ -43,7 +45,9 @@ PLACES = (1, 2, 4, 8, 12)
 def read_treebank(path: str) -> pd.DataFrame:
     """Returns the words of a CoNLL-U file, one per row, with `sentence`, `document`, and `space`
     after it. Without "# newdoc", each sentence is a document."""
-    text = Path(path).read_text("utf-8").strip()
+    text = read_text(Path(path)).strip()
+    if not text:
+        raise InputError(f"{path}: empty; give a CoNLL-U file")
     rows, document, has_documents = [], 0, "# newdoc" in text
     for number, block in enumerate(text.split("\n\n")):
         document += "# newdoc" in block or not has_documents

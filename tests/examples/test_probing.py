@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from esnlm.base.errors import InputError
 from examples import probing
 
 TREEBANK = """# sent_id = 1
@@ -46,6 +47,15 @@ def test_documents_begin_where_the_treebank_says(marks, expected, tmp_path):
     (tmp_path / "treebank.conllu").write_text("\n\n".join(blocks) + "\n")
     table = probing.read_treebank(str(tmp_path / "treebank.conllu"))
     assert table.document.tolist() == expected
+
+
+def test_a_missing_and_an_empty_treebank_are_named(tmp_path):
+    path = tmp_path / "treebank.conllu"
+    with pytest.raises(InputError, match="treebank.conllu: cannot be read"):
+        probing.read_treebank(str(path))
+    path.touch()
+    with pytest.raises(InputError, match="treebank.conllu: empty; give a CoNLL-U file"):
+        probing.read_treebank(str(path))
 
 
 @pytest.mark.parametrize("trained_on", ["sentences", "documents"])
