@@ -45,8 +45,8 @@ SHIPPED = frozenset(
 )
 # The first is on its way to 14,000.
 LIMITS = {
-    "statements": 16_810,
-    "modules": 141,
+    "statements": 16_855,
+    "modules": 142,
     "rooms": 20,
     "vague names": 0,
     "class names in two modules": 0,

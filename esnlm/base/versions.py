@@ -3,8 +3,11 @@
 import os
 import platform
 from importlib import metadata
+from pathlib import Path
 
-ESNLM = "0.2.0"  # setuptools reads it here
+from esnlm.base.errors import InputError
+
+ESNLM = "0.2.0"  # hatchling reads it here
 
 
 def version(package: str) -> str:
@@ -26,6 +29,20 @@ def versions() -> dict[str, str]:
         "tiktoken",
     )
     return {"python": platform.python_version()} | {name: version(name) for name in packages}
+
+
+def check_format(path: Path, number: object, readable: int, writer: str | None = None) -> None:
+    """Raises InputError if a file has another format than this version reads. The message names the
+    version that does: the writer's, if the file says which."""
+    if number == readable:
+        return
+    if isinstance(number, int) and number > readable:
+        reader = f"esnlm {writer}" if writer else f"a later version than {ESNLM}"
+    else:
+        reader = "esnlm 0.1.0"
+    raise InputError(
+        f"{path}: has format {number}; this version reads {readable}, {reader} that one"
+    )
 
 
 def provenance(command: str | None, *packages: str) -> dict:

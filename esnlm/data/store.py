@@ -27,9 +27,10 @@ from numpy.typing import ArrayLike
 from esnlm.base.errors import InputError
 from esnlm.base.files import NewFolder, file_sha256, writing
 from esnlm.base.remote import is_url, store_copy
+from esnlm.base.versions import check_format
 from esnlm.data.tokenizer import Tokenizer, load_tokenizer
 
-FORMAT = {"format": "esnlm token store", "version": 2}
+FORMAT: dict[str, Any] = {"format": "esnlm token store", "version": 2}
 ARRAYS = ("offsets.npy", "words.npy", "bytes.npy", "documents.npy")
 NAMES = {"manifest.json", "tokens.bin", *ARRAYS, "tokenizer"}  # all entries of a store
 AGAIN = "prepare the store again"
@@ -212,8 +213,10 @@ def check_target(folder: Path, overwrite: bool) -> None:
 def _read_manifest(path: Path, verify: bool) -> dict[str, Any]:
     try:
         manifest = json.loads(path.read_bytes())
-        if {key: manifest[key] for key in FORMAT} != FORMAT:
-            raise ValueError("another format")
+        if manifest["format"] != FORMAT["format"]:
+            raise ValueError("it describes something else")
+        version = manifest["version"]
+        verify = verify and version == FORMAT["version"]
         if verify and manifest["sha256"]["manifest.json"] != _manifest_sha256(manifest):
             raise ValueError("changed since it was made")
     except OSError:
@@ -222,6 +225,7 @@ def _read_manifest(path: Path, verify: bool) -> dict[str, Any]:
         ) from None
     except (ValueError, TypeError, KeyError) as error:
         raise InputError(f"{path}: not the manifest of a token store ({error}); {AGAIN}") from None
+    check_format(path.parent, version, FORMAT["version"])
     return manifest
 
 

@@ -14,6 +14,7 @@ from esnlm.base.console import counted
 from esnlm.base.errors import InputError
 from esnlm.base.files import seal, spell_nonfinite
 from esnlm.base.screen import Screen
+from esnlm.base.versions import check_format
 from esnlm.evaluation import minimal_pairs
 from esnlm.evaluation.conventions import ScorableRun
 from esnlm.evaluation.evaluate import (
@@ -60,10 +61,7 @@ def read(path: str | Path) -> dict:
         raise InputError(f"{path}: no such report; score the run first") from None
     except (ValueError, KeyError, TypeError):
         raise InputError(f"{path}: not a minimal-pair report") from None
-    if (version := result.get("format_version")) != FORMAT_VERSION:
-        raise InputError(
-            f"{path}: format version {version}, this library reads {FORMAT_VERSION}: {again}"
-        )
+    check_format(Path(path), result.get("format_version"), FORMAT_VERSION)
     if result.get("sha256") != seal(result):
         raise InputError(f"{path}: damaged or edited: {again}")
     return result

@@ -13,6 +13,7 @@ from filelock import FileLock, Timeout
 from esnlm.base import processes
 from esnlm.base.errors import InputError, warn_caller
 from esnlm.base.files import Manifest, remove, write_json, writing
+from esnlm.base.versions import ESNLM, check_format
 
 FORMAT = 2  # the format of run directories that this version writes and reads
 
@@ -34,7 +35,9 @@ class RunDirectory:
     path: Path
     upload: Callable[[], Any] | None = None  # called after each checkpoint
 
-    format = Entry("format.json")  # the format number, written before everything else
+    format = Entry(
+        "format.json"
+    )  # its number and the version that wrote it, before everything else
     config = Entry("config.yaml")  # the settings, including those chosen for the device
     data = Entry("data.json")  # the sha256 of the run's token stores and tokenizer
     tokenizer = Entry("tokenizer/")  # a copy of the token store's tokenizer
@@ -65,13 +68,11 @@ class RunDirectory:
         if not self.format.exists():
             return
         try:
-            number = json.loads(self.format.read_bytes())["format"]
+            described = json.loads(self.format.read_bytes())
+            number, writer = described["format"], described.get("esnlm")
         except (ValueError, KeyError, TypeError):
             raise InputError(f"{self.format}: damaged; restore it from a copy of the run") from None
-        if number != FORMAT:
-            raise InputError(
-                f"{self.path}: has format {number}, but this version only reads format {FORMAT}"
-            )
+        check_format(self.path, number, FORMAT, writer)
 
     @property
     def manifest(self) -> Manifest:
@@ -129,7 +130,7 @@ class RunDirectory:
         if not self.config.exists():
             with writing(self.path):
                 self.path.mkdir(parents=True, exist_ok=True)
-            write_json(self.format, {"format": FORMAT})
+            write_json(self.format, {"format": FORMAT, "esnlm": ESNLM})
 
     def check_unused(self) -> None:
         """Raises InputError if the folder is not a run but has files that a run would change."""
