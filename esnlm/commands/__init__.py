@@ -39,6 +39,7 @@ COMMANDS = {
     "report": "esnlm.commands.report",
     "export": "esnlm.commands.export",
     "import": "esnlm.commands.import_gpt2",
+    "version": "esnlm.commands.version",
 }
 
 
@@ -47,7 +48,10 @@ def main(arguments: Sequence[str] | None = None, program: str = "esnlm") -> int:
 
     `arguments` defaults to sys.argv[1:]. `program` is the program's name in the help text.
     """
-    return exit_with(lambda: _run(_parser_of_all(program), arguments))
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    if words[:1] == ["--version"]:
+        words[0] = "version"
+    return exit_with(lambda: _run(_parser_of_all(program), words))
 
 
 def run_command(name: str, arguments: Sequence[str] | None = None, program: str = "esnlm") -> int:

@@ -1,5 +1,6 @@
 """The data sources of experiments: the section `data` of a configuration."""
 
+import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ import numpy as np
 
 from esnlm.base.console import info
 from esnlm.base.errors import InputError
+from esnlm.base.remote import is_url
 from esnlm.base.settings import Count, settings
 from esnlm.data import grammar, grammar_pairs
 from esnlm.data.encode import write_sentences
@@ -123,6 +125,11 @@ class StoreData(DataSource):
     @property
     def document_chunk(self) -> int | None:
         return self.bptt_length if self.context == "document" else None
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether the training store is named, and not there yet."""
+        return bool(self.train) and not is_url(self.train) and not os.path.lexists(self.train)
 
     def open(self, directory: RunDirectory, seed: int) -> Stores:
         return self._open(verify=True)

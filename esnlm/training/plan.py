@@ -5,11 +5,11 @@ from typing import cast
 
 import jax
 
-from esnlm.base.console import counted
+from esnlm.base.console import counted, info
 from esnlm.base.errors import InputError
 from esnlm.base.screen import Screen
 from esnlm.data.corpus import Corpus, check_usable
-from esnlm.data.sources import CorpusSize
+from esnlm.data.sources import CorpusSize, StoreData
 from esnlm.machine.memory import device_memory, memory_use, total_memory
 from esnlm.models.devices import Machine, find_machine
 from esnlm.readout.base import Fitter
@@ -17,6 +17,9 @@ from esnlm.training.config import Experiment, ResolvedExperiment, TrainingConfig
 from esnlm.training.gradient import GradientTrainer
 from esnlm.training.regression import RegressionTrainer
 from esnlm.training.trainer import FLOAT, Needs, Trainer
+
+# The text of a plan before there is a store: a million words of English with a vocabulary of 8,192.
+EXAMPLE = CorpusSize(sentences=72_000, predicted_tokens=1_550_000, vocab_size=8192)
 
 SWITCH = "ESNLM_MEMORY_CHECK"  # "off": try a run even if it seems not to fit
 
@@ -39,12 +42,17 @@ def trainer_of(experiment: Experiment, size: CorpusSize) -> Trainer:
 def show(experiment: Experiment) -> int:
     """Prints the needs of an experiment and returns 0. It trains nothing and writes no files.
 
-    Raises InputError if its data cannot be used.
+    Without the token store, they are those of an example of a text. Raises InputError if the data
+    cannot be used.
     """
-    training, model, size = experiment.training, experiment.model, experiment.data.size()
-    stores = experiment.data.prepared_stores()
-    if stores is not None:
-        check_usable(*stores, model.max_length)
+    training, model, data = experiment.training, experiment.model, experiment.data
+    if isinstance(data, StoreData) and data.is_missing:
+        info(f"{data.train}: no such store yet; planned for a million words and 8,192 token ids")
+        size = EXAMPLE
+    else:
+        size = data.size()
+        if (stores := data.prepared_stores()) is not None:
+            check_usable(*stores, model.max_length)
     machine = find_machine(model, experiment.compute)
     needs = trainer_of(experiment, size).plan(machine)
     settings = resolved(experiment, machine)

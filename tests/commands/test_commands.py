@@ -10,6 +10,7 @@ import pytest
 
 import esnlm
 from esnlm import commands
+from esnlm.base import versions
 from esnlm.commands import train
 from esnlm.commands.arguments import Parser, find_config, shipped_configs
 from esnlm.runs.directory import FORMAT, RunDirectory
@@ -52,6 +53,23 @@ def test_diagnose_a_run_or_the_settings_of_a_configuration(trained, tmp_path, ca
     assert small.esnlm("diagnose", "--config", trained("esn").with_suffix(".yaml"), *settings) == 0
     found = json.loads((tmp_path / "out" / "diagnostics.json").read_text())
     assert found["reservoirs"][0]["settings"]["topology"] == {"kind": "ring"}
+
+
+def test_the_version_is_printed_with_what_a_report_of_a_bug_needs(capsys):
+    assert commands.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"esnlm {versions.ESNLM}\n"
+    assert commands.main(["--version", "--verbose"]) == 0
+    first_words = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert {"python", "esnlm", "jaxlib", "system", "devices", "cores"} <= set(first_words)
+
+
+def test_a_plan_needs_no_store(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert commands.main(["train", "--config", "configs/laptop.yaml", "--plan"]) == 0
+    printed = capsys.readouterr()
+    assert "10,426,240" in printed.out  # docs/models.md: 10.4 million with a vocabulary of 8,192
+    assert "stores/train: no such store yet" in printed.err
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.nightly
