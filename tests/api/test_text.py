@@ -22,7 +22,6 @@ def test_words_are_one_id_each_and_other_text_is_spelled():
 
 
 def test_a_vocabulary_is_trained():
-    pytest.importorskip("tokenizers", reason="needs tokenizers: pip install 'esnlm[text]'")
     tokenizer = esnlm.tokenizer("train:265", 3 * SENTENCES)
     assert tokenizer.vocab_size == 265
 

@@ -44,7 +44,6 @@ def test_a_configuration_is_diagnosed_as_the_run_that_it_would_become(folder, ca
 
 
 def test_what_is_written_goes_beside_the_run(folder):
-    pytest.importorskip("matplotlib")
     written = folder / "trained" / "diagnostics"
     tree = diagnose(written, "--run", folder / "trained")
     assert sorted(file.name for file in written.iterdir()) == [

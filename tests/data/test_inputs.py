@@ -151,7 +151,6 @@ def test_a_store_is_the_same_however_the_text_is_packed(folder, max_words):
 
 
 def test_a_vocabulary_and_punkt_are_trained_on_the_text_itself_not_on_its_packed_bytes(folder):
-    pytest.importorskip("tokenizers")
     text = "".join(f"The cats sleep and the dog number {i} sees them.\n" for i in range(500))
     (folder / "plain.txt").write_text(text)
     (folder / "packed.txt.gz").write_bytes(gzip.compress(text.encode()))

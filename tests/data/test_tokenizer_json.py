@@ -5,14 +5,13 @@ import json
 import pickle
 
 import pytest
+import tokenizers
 
 from esnlm.data import tokenizer as tokenizer_module
 from esnlm.data.encode import encode_sentences
 from esnlm.data.tokenizer import load_tokenizer
 from esnlm.evaluation.words import token_spans
 from esnlm.interchange.huggingface.conversion import tokenizer_files
-
-tokenizers = pytest.importorskip("tokenizers")
 
 CORPUS = [
     f"The cats' {word} number {i} don't sleep, and née {word}s do!"

@@ -30,10 +30,5 @@ def test_the_code_of_the_page_runs(tmp_path, monkeypatch, forgets):
     monkeypatch.chdir(tmp_path)
     names = {}
     for block in BLOCKS:
-        if "sklearn" in block:
-            pytest.importorskip(
-                "sklearn",
-                reason="the rest of the page needs scikit-learn: pip install 'esnlm[sklearn]'",
-            )
         exec(compile(block, "docs/library.md", "exec"), names)
     assert names["network"][-1].reservoir_.state_size == 200

@@ -60,7 +60,6 @@ def test_a_surprisal_gains_what_it_explains(scored):
 
 
 def test_the_gains_are_drawn(scored, tmp_path):
-    pytest.importorskip("matplotlib")
     results = reading_times.gains(scored, times(scored, 0.02, 0.2))
     reading_times.draw(results, tmp_path / "gains.png")
     assert (tmp_path / "gains.png").exists()

@@ -6,6 +6,9 @@ import json
 
 import numpy as np
 import pytest
+import safetensors
+import safetensors.numpy as numpy_of
+import tokenizers
 import yaml
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -23,12 +26,6 @@ from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.training import config_io
 from esnlm.training.run import train_run
 from tests.interchange.small_runs import ESN, SENTENCES, bpe, words, write_run
-
-tokenizers = pytest.importorskip("tokenizers", reason="needs tokenizers: pip install -e '.[hf]'")
-safetensors = pytest.importorskip("safetensors", reason="needs safetensors: pip install -e '.[hf]'")
-numpy_of = pytest.importorskip(
-    "safetensors.numpy", reason="needs safetensors: pip install -e '.[hf]'"
-)
 
 GPT2 = ["--model.family", "gpt2", "--model.layers", "2", "--model.heads", "2", "--model.width", "8"]
 LAYERS = ["--model.reservoir.layers", "2"]

@@ -12,12 +12,9 @@ import pytest
 
 import esnlm
 from esnlm.interchange.huggingface.export import MODELING, export
-from tests import peers
 from tests.interchange.small_runs import SENTENCES, bpe, logits_of, words, write_run
 
-pytestmark = pytest.mark.skipif(
-    not peers.installed(), reason="needs PyTorch and transformers: pip install -e '.[test,peers]'"
-)
+pytestmark = pytest.mark.usefixtures("pytorch")
 
 TOLERANCE = 1e-4
 DENSE = "reservoir.connectivity 0.5"

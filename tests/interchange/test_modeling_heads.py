@@ -4,13 +4,10 @@ trace the model."""
 import pytest
 
 from esnlm.interchange.huggingface.export import export
-from tests import peers
 from tests.interchange.small_runs import SENTENCES, bpe, write_run
 from tests.interchange.test_modeling_esnlm import MODELS
 
-pytestmark = pytest.mark.skipif(
-    not peers.installed(), reason="needs PyTorch and transformers: pip install -e '.[test,peers]'"
-)
+pytestmark = pytest.mark.usefixtures("pytorch")
 FAMILIES = ["two layers", "LSTM", "deep readout"]
 
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import safetensors.numpy
+import tokenizers
 from flax import nnx, traverse_util
 
 from esnlm.base.errors import InputError
@@ -283,7 +284,6 @@ def test_weights_that_do_not_fit_are_refused(folder, change, named):
 
 def as_tokenizer_json(folder):
     """What the folder's vocab.json and merges.txt say, as `tokenizers` saves it."""
-    tokenizers = pytest.importorskip("tokenizers")
     bpe = tokenizers.Tokenizer(
         tokenizers.models.BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt"))
     )

@@ -15,7 +15,6 @@ of the inputs, so that changed inputs are told from a wrong result.
 `python -m tests.peers.record` makes all recordings anew.
 """
 
-import importlib.util
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,10 +26,6 @@ RECORDED = Path(__file__).parent / "recorded"
 LARGEST_SAMPLE = 200  # entries of an array
 AGAIN = "make the recordings anew: python -m tests.peers.record"
 recording = False  # whether `live` also writes what it is told
-
-
-def installed() -> bool:
-    return all(importlib.util.find_spec(name) for name in ("torch", "transformers"))
 
 
 def sample(array: Any) -> np.ndarray:

@@ -36,7 +36,6 @@ def make_logged(make_run):
 @pytest.fixture
 def figure(monkeypatch):
     """Keeps the figure that is drawn, in place of a file."""
-    pytest.importorskip("matplotlib")
     kept = []
     monkeypatch.setattr(plots, "picture", lambda figure, suffix: kept.append(figure) or b"")
     return kept

@@ -1,5 +1,6 @@
 """Topologies as they are defined, and a new one: one class, which a configuration can name."""
 
+import networkx as nx
 import numpy as np
 import pytest
 
@@ -130,7 +131,7 @@ def test_orthogonal_is_orthogonal(size, degree):
     np.testing.assert_allclose(np.abs(np.linalg.eigvals(w)), 1, rtol=1e-6)
 
 
-def statistics(nx, graph):
+def statistics(graph):
     """What tells graphs of one size apart: the degrees, the clustering, the paths."""
     degrees = np.array([degree for _, degree in graph.degree()])
     return [
@@ -146,22 +147,18 @@ def assert_same_mean(samples, others):
     assert (np.abs(samples.mean(0) - others.mean(0)) <= 5 * error + 1e-12).all()
 
 
-def undirected(nx, w):
+def undirected(w):
     assert np.array_equal(w, w.T) and not np.diag(w).any()
     return nx.from_numpy_array(w)
 
 
 @pytest.mark.parametrize("rewiring", [0.0, 0.3, 1.0])
 def test_small_world_is_the_graph_of_watts_and_strogatz(rewiring):
-    nx = pytest.importorskip("networkx")
     ours = [
-        undirected(nx, dense(SmallWorld(degree=8, rewiring=rewiring), 80, seed))
-        for seed in range(20)
+        undirected(dense(SmallWorld(degree=8, rewiring=rewiring), 80, seed)) for seed in range(20)
     ]
     theirs = [nx.watts_strogatz_graph(80, 8, rewiring, seed=seed) for seed in range(20)]
-    assert_same_mean(
-        [statistics(nx, graph) for graph in ours], [statistics(nx, graph) for graph in theirs]
-    )
+    assert_same_mean([statistics(graph) for graph in ours], [statistics(graph) for graph in theirs])
     lattice = nx.to_numpy_array(nx.watts_strogatz_graph(80, 8, 0))
     kept = [
         [(lattice * nx.to_numpy_array(graph, nodelist=range(80))).sum() for graph in graphs]
@@ -172,12 +169,9 @@ def test_small_world_is_the_graph_of_watts_and_strogatz(rewiring):
 
 @pytest.mark.parametrize("edges", [1, 4])
 def test_scale_free_is_the_graph_of_barabasi_and_albert(edges):
-    nx = pytest.importorskip("networkx")
-    ours = [undirected(nx, dense(ScaleFree(edges=edges), 80, seed)) for seed in range(20)]
+    ours = [undirected(dense(ScaleFree(edges=edges), 80, seed)) for seed in range(20)]
     theirs = [nx.barabasi_albert_graph(80, edges, seed=seed) for seed in range(20)]
-    assert_same_mean(
-        [statistics(nx, graph) for graph in ours], [statistics(nx, graph) for graph in theirs]
-    )
+    assert_same_mean([statistics(graph) for graph in ours], [statistics(graph) for graph in theirs])
     by_age = [
         [[degree for _, degree in graph.degree()][:12] for graph in graphs]
         for graphs in (ours, theirs)

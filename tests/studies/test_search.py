@@ -10,8 +10,6 @@ from esnlm.studies.study import run_study
 from esnlm.studies.study_file import MEASURES
 from esnlm.training import config_io
 
-pytest.importorskip("optuna", reason="needs Optuna: pip install -e '.[search]'")
-
 SEARCH = """
 kind: search
 note: A note.

@@ -25,7 +25,6 @@ def directory(tmp_path):
 @pytest.fixture
 def read():
     """A function from a folder to TensorBoard's reader of its event files."""
-    pytest.importorskip("tensorboard", reason="needs the extra tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     return lambda path: EventAccumulator(str(path)).Reload()
