@@ -10,6 +10,9 @@ import venv
 from pathlib import Path
 
 import pytest
+import yaml
+
+from esnlm.base import versions
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ("esnlm", "configs", "pyproject.toml", "README.md", "LICENSE")
@@ -71,6 +74,12 @@ def programs(tmp_path_factory) -> Path:
     (Path(where) / "dependencies.pth").write_text("\n".join(site.getsitepackages()))
     shutil.rmtree(folder / "sources")
     return python.parent
+
+
+def test_files_for_readers_name_the_version_of_the_package():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == versions.ESNLM
+    assert f"## {versions.ESNLM}\n" in (ROOT / "CHANGELOG.md").read_text()
 
 
 @pytest.mark.nightly
