@@ -46,7 +46,46 @@ def test_a_training_that_is_killed_again_and_again_ends_with_the_bits_of_an_undi
         status = process.returncode
         assert status in (0, -signal.SIGKILL), said
         kills += status != 0
+    print(f"{kills} kills")
     assert kills > 1
+    assert_same(run, trained("esn"))
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A function that makes the disk at the path it returns hold that many bytes, also again."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+
+    def resize(size: int) -> Path:
+        remount = ["-o", f"remount,size={size}"] if folder.is_mount() else ["-o", f"size={size}"]
+        command = ["mount", "-t", "tmpfs", *remount, "tmpfs", str(folder)]
+        if subprocess.run(command, capture_output=True).returncode:
+            pytest.skip("needs the right to mount a file system")
+        return folder
+
+    yield resize
+    subprocess.run(["umount", str(folder)], capture_output=True)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("share", [0.05, 0.2, 0.35, 0.5, 0.65, 0.8, 0.95])
+def test_a_training_on_a_full_disk_is_one_line_and_goes_on_with_the_same_bits(
+    share, disk, trained, stores
+):
+    """The disk holds a share of the finished run, and later enough. Threads of TensorStore may
+    print tracebacks before the line."""
+    blocks = sum(path.stat().st_blocks for path in trained("esn").rglob("*"))
+    run = disk(int(share * 512 * blocks)) / "esn"
+    config = small.write_config(trained("esn").parent / "esn", stores, small.MODELS["esn"])
+    command = [sys.executable, str(ROOT / "train.py"), "--config", str(config), "--quiet"]
+    command += ["--run", str(run)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.splitlines()[-1].startswith("error: "), done.stderr
+    disk(2**26)
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
     assert_same(run, trained("esn"))
 
 
@@ -77,9 +116,8 @@ def test_damage_to_any_file_of_a_run_is_named_or_changes_nothing(
     passed over in silence."""
     original, run = trained("esn"), tmp_path / "esn"
     expected = results(original)
-    for file in sorted(
-        file for file in original.rglob("*") if file.is_file() and file.stat().st_size
-    ):
+    files = sorted(path for path in original.rglob("*") if path.is_file() and path.stat().st_size)
+    for file in files:
         small.copy(original, run)
         parts = file.relative_to(original).parts
         damage(run / file.relative_to(original))
@@ -100,3 +138,4 @@ def test_damage_to_any_file_of_a_run_is_named_or_changes_nothing(
                 f"{file}: {said}"
             )
         shutil.rmtree(run)
+    print(f"{len(files)} files")
