@@ -384,9 +384,9 @@ class Run:
             raise InputError("count, length and top_k must be at least 1, temperature at least 0")
         check_seed(seed)
         ids = np.array([self.tokenizer.bos, *self.tokenizer.encode(prompt)], np.int32)
-        if self.longest is not None and len(ids) + length > self.longest:
+        if self.max_length is not None and len(ids) + length > self.max_length:
             raise InputError(
-                f"the prompt has {len(ids)} tokens and length is {length}: at most {self.longest}"
+                f"the prompt has {len(ids)} tokens and length is {length}: at most {self.max_length}"
                 " together"
             )
         continuations = generation.generate_each(
@@ -488,7 +488,7 @@ class Run:
         )
 
     @property
-    def longest(self) -> int | None:
+    def max_length(self) -> int | None:
         """The maximum number of ids that the model can read at once; None if unlimited."""
         return self.config.model.max_length
 
@@ -588,7 +588,7 @@ class Run:
 
     def _check_length(self, ids: int, where: str, reads_last: bool = False) -> None:
         """Raises InputError if a sequence is too long for the model or the memory."""
-        longest = self.longest
+        longest = self.max_length
         if longest is not None and ids - (not reads_last) > longest:
             most = f"{longest}{'' if reads_last else ' + 1'}"
             raise InputError(f"{where} has {ids} ids: this model reads at most {most}; shorten it")

@@ -103,7 +103,7 @@ def surprisals(run: esnlm.Run, texts: list[list[np.ndarray]]) -> tuple[np.ndarra
     assert store is not None, "the run of a study was trained here"
     model = run.model.for_device(compute)
     stream, params = model.stream(compute, None), model.readout_arrays(run.model.params)
-    longest = run.longest if "windows" in store.manifest["sentence_rule"] else None
+    longest = run.max_length if "windows" in store.manifest["sentence_rule"] else None
     seen = unigram_counts(store, run.tokenizer) + 1.0
     nats, shares = [], []
     for sentences in texts:

@@ -129,7 +129,7 @@ def score_words(
     tokens = [surprisal.count_tokens(text.joined, run.tokenizer, scoring) for run in loaded]
     streams = surprisal.streams_of(text.joined, text.documents, context)
     before = [
-        surprisal.words_before(counts, streams, run.longest, scoring)
+        surprisal.words_before(counts, streams, run.max_length, scoring)
         for run, counts in zip(loaded, tokens, strict=True)
     ]
     by_word = [list(chain(*counts)) for counts in tokens]
@@ -177,7 +177,7 @@ class _Baseline:
 
     tokenizer: Tokenizer
     model: NgramModel
-    longest: int | None = None
+    max_length: int | None = None
 
     def token_log_probs_of(
         self,

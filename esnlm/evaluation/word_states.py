@@ -60,7 +60,7 @@ def find_words(
     check_choice("at", at, AT)
     sequences = encode(list_texts(text for text, _ in sentences), run.tokenizer, "paper")
     streams = streams_of(sentences, documents, context)
-    windows, places = cut_windows(streams, sequences, run.longest)
+    windows, places = cut_windows(streams, sequences, run.max_length)
     rows: list[dict] = []
     counts: list[int] = []
     chosen: list[int] = []

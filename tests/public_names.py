@@ -1,0 +1,88 @@
+"""Lists the names that programs and papers rely on (docs/stability.md), one a line.
+
+python -m tests.public_names > tests/public_names.txt
+"""
+
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from pkgutil import resolve_name
+
+import esnlm
+from esnlm.base import processes
+from esnlm.commands import COMMANDS
+from esnlm.data import store
+from esnlm.runs.directory import Entry, RunDirectory
+from tests.commands import arguments_of
+
+ROOT = Path(__file__).parents[1]
+SHORT = {name: f"esnlm.{name}" for name in esnlm.__all__}
+RECORDED = Path(__file__).with_suffix(".txt")
+
+
+def public_names() -> list[str]:
+    return [*_commands(), *_settings(), *_python(), *_files()]
+
+
+def _commands() -> Iterator[str]:
+    for name in COMMANDS:
+        yield f"esnlm {name}"
+        for argument in arguments_of(name):
+            choices = argument.description.get("choices") or []
+            yield " ".join([f"esnlm {name} {argument.names[0]}", *map(str, choices)])
+    yield f"exit status {processes.STOPPED}: stopped"
+    yield f"exit status {processes.LOST}: lost"
+
+
+def _settings() -> Iterator[str]:
+    """Settings with their defaults and values, as docs/settings.md has them."""
+    section = ""
+    for line in (ROOT / "docs" / "settings.md").read_text().splitlines():
+        if line.startswith("## "):
+            section = line.removeprefix("## ")
+        elif line.startswith("| `"):
+            name, default, values = [cell.strip() for cell in line.split("|")[1:4]]
+            yield f"{section}: {name} = {default or '(empty)'}: {values}"
+
+
+def _python() -> Iterator[str]:
+    """Names that the Python reference shows, with the parameters of functions."""
+    page = (ROOT / "docs" / "api.md").read_text()
+    for path, options in re.findall(r"^::: (\S+)\n((?:    .*\n)*)", page, re.MULTILINE):
+        module, _, name = path.rpartition(".")
+        thing, name = resolve_name(f"{module}:{name}"), SHORT.get(name, path)
+        if "members: []" in options:
+            yield name
+            continue
+        yield name + _parameters(thing)
+        hidden = ["^_", "^set_.*_request$", *re.findall(r'"!([^"]+)"', options)]
+        ours = [each for each in getattr(thing, "__mro__", []) if "esnlm" in each.__module__]
+        for member in sorted({member for each in ours for member in vars(each)}):
+            if not any(re.match(pattern, member) for pattern in hidden):
+                yield f"{name}.{member}{_parameters(getattr(thing, member))}"
+
+
+def _parameters(thing: object) -> str:
+    if not callable(thing):
+        return ""
+    parameters = inspect.signature(thing).parameters.values()
+    marks = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+    optional = inspect.Parameter.empty
+    spelled = [
+        f"{marks.get(each.kind, '')}{each.name}{'' if each.default is optional else '=...'}"
+        for each in parameters
+    ]
+    return f"({', '.join(spelled)})"
+
+
+def _files() -> Iterator[str]:
+    for entry in vars(RunDirectory).values():
+        if isinstance(entry, Entry):
+            yield f"run directory: {entry.name}"
+    for name in sorted(store.NAMES):
+        yield f"token store: {name}"
+
+
+if __name__ == "__main__":
+    print("\n".join(public_names()))
