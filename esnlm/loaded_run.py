@@ -386,7 +386,8 @@ class Run:
         ids = np.array([self.tokenizer.bos, *self.tokenizer.encode(prompt)], np.int32)
         if self.max_length is not None and len(ids) + length > self.max_length:
             raise InputError(
-                f"the prompt has {len(ids)} tokens and length is {length}: at most {self.max_length}"
+                f"the prompt has {len(ids)} tokens and length is {length}:"
+                f" at most {self.max_length}"
                 " together"
             )
         continuations = generation.generate_each(
