@@ -387,8 +387,7 @@ class Run:
         if self.max_length is not None and len(ids) + length > self.max_length:
             raise InputError(
                 f"the prompt has {len(ids)} tokens and length is {length}:"
-                f" at most {self.max_length}"
-                " together"
+                f" at most {self.max_length} together"
             )
         continuations = generation.generate_each(
             self._token_reader(count, len(ids) + length),
