@@ -11,10 +11,13 @@ from pkgutil import resolve_name
 
 import esnlm
 from esnlm.base import processes
+from esnlm.base.settings import build
 from esnlm.commands import COMMANDS
 from esnlm.data import store
 from esnlm.runs.directory import Entry, RunDirectory
+from esnlm.training.config import Experiment, flatten
 from tests.commands import arguments_of
+from tests.golden.small import MODELS
 
 ROOT = Path(__file__).parents[1]
 SHORT = {name: f"esnlm.{name}" for name in esnlm.__all__}
@@ -22,7 +25,7 @@ RECORDED = Path(__file__).with_suffix(".txt")
 
 
 def public_names() -> list[str]:
-    return [*_commands(), *_settings(), *_python(), *_files()]
+    return [*_commands(), *_settings(), *_python(), *_arrays(), *_files()]
 
 
 def _commands() -> Iterator[str]:
@@ -74,6 +77,15 @@ def _parameters(thing: object) -> str:
         for each in parameters
     ]
     return f"({', '.join(spelled)})"
+
+
+def _arrays() -> Iterator[str]:
+    """Names of arrays in `Run.arrays`."""
+    for name, settings in (MODELS | {"gpt2": {"family": "gpt2", "width": 8, "heads": 2}}).items():
+        model = build(Experiment, {"model": settings}).model
+        frozen, _ = model.initialize_frozen(9, 0)
+        for array in flatten(model.initialize(9, 0, frozen).arrays()):
+            yield f"array of {name}: {array}"
 
 
 def _files() -> Iterator[str]:

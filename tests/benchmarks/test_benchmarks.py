@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import families
 import generation
 import measure
+import radius
 import recurrence
 import scoring
 import start
@@ -185,3 +186,10 @@ def test_families_take_turns_on_the_same_sentences(tmp_path):
     for result in found.values():
         assert len(result["rounds_s"]) == 2 and min(result["rounds_s"]) > 0
     assert "ms an update" in (tmp_path / "families.md").read_text()
+
+
+def test_the_radius_is_that_of_both_references(tmp_path):
+    sizes = ["--sizes", "100", "600", "--degrees", "8", "--seeds", "2", "--dense-up-to", "200"]
+    rows = radius.main([*sizes, "--out", str(tmp_path)])["rows"]
+    assert [row["reference"] for row in rows] == ["dense", "arpack"]
+    assert all(float(row["worst error"]) < 1e-6 for row in rows)
