@@ -32,21 +32,23 @@ def _commands() -> Iterator[str]:
     for name in COMMANDS:
         yield f"esnlm {name}"
         for argument in arguments_of(name):
-            choices = argument.description.get("choices") or []
-            yield " ".join([f"esnlm {name} {argument.names[0]}", *map(str, choices)])
+            for option in argument.names:
+                yield f"esnlm {name} {option}"
+                for choice in argument.description.get("choices") or []:
+                    yield f"esnlm {name} {option} {choice}"
     yield f"exit status {processes.STOPPED}: stopped"
     yield f"exit status {processes.LOST}: lost"
 
 
 def _settings() -> Iterator[str]:
-    """Settings with their defaults and values, as docs/settings.md has them."""
+    """Settings with their defaults, as docs/settings.md has them."""
     section = ""
     for line in (ROOT / "docs" / "settings.md").read_text().splitlines():
         if line.startswith("## "):
             section = line.removeprefix("## ")
         elif line.startswith("| `"):
-            name, default, values = [cell.strip() for cell in line.split("|")[1:4]]
-            yield f"{section}: {name} = {default or '(empty)'}: {values}"
+            name, default = [cell.strip() for cell in line.split("|")[1:3]]
+            yield f"{section}: {name} = {default or '(empty)'}"
 
 
 def _python() -> Iterator[str]:
@@ -55,28 +57,25 @@ def _python() -> Iterator[str]:
     for path, options in re.findall(r"^::: (\S+)\n((?:    .*\n)*)", page, re.MULTILINE):
         module, _, name = path.rpartition(".")
         thing, name = resolve_name(f"{module}:{name}"), SHORT.get(name, path)
+        yield name
         if "members: []" in options:
-            yield name
             continue
-        yield name + _parameters(thing)
+        yield from _parameters(name, thing)
         hidden = ["^_", "^set_.*_request$", *re.findall(r'"!([^"]+)"', options)]
         ours = [each for each in getattr(thing, "__mro__", []) if "esnlm" in each.__module__]
         for member in sorted({member for each in ours for member in vars(each)}):
             if not any(re.match(pattern, member) for pattern in hidden):
-                yield f"{name}.{member}{_parameters(getattr(thing, member))}"
+                yield f"{name}.{member}"
+                yield from _parameters(f"{name}.{member}", getattr(thing, member))
 
 
-def _parameters(thing: object) -> str:
-    if not callable(thing):
-        return ""
-    parameters = inspect.signature(thing).parameters.values()
-    marks = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
-    optional = inspect.Parameter.empty
-    spelled = [
-        f"{marks.get(each.kind, '')}{each.name}{'' if each.default is optional else '=...'}"
-        for each in parameters
-    ]
-    return f"({', '.join(spelled)})"
+def _parameters(name: str, thing: object) -> Iterator[str]:
+    """The parameters of a function: `*` before one that is given by keyword only, `=` after one
+    that need not be given."""
+    for each in inspect.signature(thing).parameters.values() if callable(thing) else ():
+        star = {each.KEYWORD_ONLY: "*, ", each.VAR_KEYWORD: "**"}.get(each.kind, "")
+        if each.name != "self":
+            yield f"{name}({star}{each.name}{'' if each.default is each.empty else '='})"
 
 
 def _arrays() -> Iterator[str]:

@@ -31,18 +31,17 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version()} | {name: version(name) for name in packages}
 
 
-def check_format(path: Path, number: object, readable: int, writer: str | None = None) -> None:
+def check_format(
+    path: Path, number: object, readable: int, advice: str, writer: str | None = None
+) -> None:
     """Raises InputError if a file has another format than this version reads. The message names the
     version that does: the writer's, if the file says which."""
-    if number == readable:
-        return
-    if isinstance(number, int) and number > readable:
-        reader = f"esnlm {writer}" if writer else f"a later version than {ESNLM}"
-    else:
-        reader = "esnlm 0.1.0"
-    raise InputError(
-        f"{path}: has format {number}; this version reads {readable}, {reader} that one"
-    )
+    if number != readable:
+        reader = writer or ("0.1.0" if number == 1 else f"after {ESNLM}")
+        raise InputError(
+            f"{path}: has format {number}, which esnlm {reader} reads, and this version reads"
+            f" format {readable}; {advice}"
+        )
 
 
 def provenance(command: str | None, *packages: str) -> dict:

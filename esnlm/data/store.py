@@ -225,7 +225,7 @@ def _read_manifest(path: Path, verify: bool) -> dict[str, Any]:
         ) from None
     except (ValueError, TypeError, KeyError) as error:
         raise InputError(f"{path}: not the manifest of a token store ({error}); {AGAIN}") from None
-    check_format(path.parent, version, FORMAT["version"])
+    check_format(path.parent, version, FORMAT["version"], AGAIN)
     return manifest
 
 

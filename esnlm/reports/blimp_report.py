@@ -57,11 +57,13 @@ def read(path: str | Path) -> dict:
         result = json.loads(Path(path).read_bytes())
         if result["format"] != FORMAT:
             raise ValueError
+        version = result["format_version"]
     except FileNotFoundError:
         raise InputError(f"{path}: no such report; score the run first") from None
     except (ValueError, KeyError, TypeError):
         raise InputError(f"{path}: not a minimal-pair report") from None
-    check_format(Path(path), result.get("format_version"), FORMAT_VERSION)
+    writer = result.get("provenance", {}).get("versions", {}).get("esnlm")
+    check_format(Path(path), version, FORMAT_VERSION, again, writer)
     if result.get("sha256") != seal(result):
         raise InputError(f"{path}: damaged or edited: {again}")
     return result

@@ -16,6 +16,7 @@ from esnlm.base.files import Manifest, remove, write_json, writing
 from esnlm.base.versions import ESNLM, check_format
 
 FORMAT = 2  # the format of run directories that this version writes and reads
+FIRST: dict[str, Any] = {"format": 1}
 
 
 @dataclass(frozen=True)
@@ -65,14 +66,15 @@ class RunDirectory:
     lock = Entry(".lock")  # held during training, so that no second process trains here
 
     def __post_init__(self) -> None:
-        if not self.format.exists():
+        if not (self.format.exists() or self.config.exists()):
             return
         try:
-            described = json.loads(self.format.read_bytes())
+            # The first format had no such file.
+            described = json.loads(self.format.read_bytes()) if self.format.exists() else FIRST
             number, writer = described["format"], described.get("esnlm")
         except (ValueError, KeyError, TypeError):
             raise InputError(f"{self.format}: damaged; restore it from a copy of the run") from None
-        check_format(self.path, number, FORMAT, writer)
+        check_format(self.path, number, FORMAT, "train again, or use that version", writer)
 
     @property
     def manifest(self) -> Manifest:

@@ -5,7 +5,7 @@ from typing import cast
 
 import jax
 
-from esnlm.base.console import counted, info
+from esnlm.base.console import counted
 from esnlm.base.errors import InputError
 from esnlm.base.screen import Screen
 from esnlm.data.corpus import Corpus, check_usable
@@ -42,15 +42,14 @@ def trainer_of(experiment: Experiment, size: CorpusSize) -> Trainer:
 def show(experiment: Experiment) -> int:
     """Prints the needs of an experiment and returns 0. It trains nothing and writes no files.
 
-    Without the token store, they are those of an example of a text. Raises InputError if the data
-    cannot be used.
+    Without the token store, it plans for EXAMPLE. Raises InputError if the data cannot be used.
     """
     training, model, data = experiment.training, experiment.model, experiment.data
     if isinstance(data, StoreData) and data.is_missing:
-        info(f"{data.train}: no such store yet; planned for a million words and 8,192 token ids")
-        size = EXAMPLE
+        size, text = EXAMPLE, f"an example of a million words: there is no {data.train} yet"
     else:
         size = data.size()
+        text = f"{size.sentences:,} sentences"
         if (stores := data.prepared_stores()) is not None:
             check_usable(*stores, model.max_length)
     machine = find_machine(model, experiment.compute)
@@ -69,6 +68,7 @@ def show(experiment: Experiment) -> int:
         training.epochs * size.predicted_tokens,
     )
     lines = {
+        "text": text,
         "trained parameters": f"{counts.trainable:,}",
         "all parameters, nonzero": f"{counts.total:,}",
         "all entries, zeros too": f"{counts.entries:,}",

@@ -66,9 +66,9 @@ def test_the_version_is_printed_with_what_a_report_of_a_bug_needs(capsys):
 def test_a_plan_needs_no_store(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert commands.main(["train", "--config", "configs/laptop.yaml", "--plan"]) == 0
-    printed = capsys.readouterr()
-    assert "10,426,240" in printed.out  # docs/models.md: 10.4 million with a vocabulary of 8,192
-    assert "stores/train: no such store yet" in printed.err
+    printed = capsys.readouterr().out
+    assert "10,426,240" in printed  # docs/models.md: 10.4 million with a vocabulary of 8,192
+    assert "an example of a million words: there is no stores/train yet" in printed
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,7 +1,8 @@
 """Records a tiny store, runs and a report of the esnlm that is imported, with the figures that they
-give. tests/old_runs has one such folder for each format of run directories and stores.
+give. tests/old_runs has an archive for each version whose formats later ones read.
 
     PYTHONPATH=CHECKOUT python tests/old_runs/record.py FOLDER
+    tar -C FOLDER -cJf tests/old_runs/VERSION.tar.xz .
 """
 
 import json
