@@ -1,8 +1,10 @@
 """Records a tiny store, runs and a report of the esnlm that is imported, with the figures that they
 give. tests/old_runs has an archive for each version whose formats later ones read.
 
-    PYTHONPATH=CHECKOUT python tests/old_runs/record.py FOLDER
-    tar -C FOLDER -cJf tests/old_runs/VERSION.tar.xz .
+    PYTHONPATH=CHECKOUT python tests/old_runs/record.py /old/runs
+    tar -C /old/runs -cJf tests/old_runs/VERSION.tar.xz .
+
+Orbax writes the path of the folder into its files.
 """
 
 import json
