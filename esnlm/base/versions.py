@@ -37,10 +37,10 @@ def check_format(
     """Raises InputError if a file has another format than this version reads. The message names the
     version that does: the writer's, if the file says which."""
     if number != readable:
-        reader = writer or ("0.1.0" if number == 1 else f"after {ESNLM}")
+        reader = writer or ("0.1.0" if number == 1 else f"later than {ESNLM}")
         raise InputError(
-            f"{path}: has format {number}, which esnlm {reader} reads, and this version reads"
-            f" format {readable}; {advice}"
+            f"{path}: has format {number} and needs esnlm {reader}; this version reads format"
+            f" {readable}; {advice}"
         )
 
 

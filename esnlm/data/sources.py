@@ -1,6 +1,5 @@
 """The data sources of experiments: the section `data` of a configuration."""
 
-import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,7 +128,7 @@ class StoreData(DataSource):
     @property
     def is_missing(self) -> bool:
         """Whether the training store is named, and not there yet."""
-        return bool(self.train) and not is_url(self.train) and not os.path.lexists(self.train)
+        return bool(self.train) and not is_url(self.train) and not Path(self.train).exists()
 
     def open(self, directory: RunDirectory, seed: int) -> Stores:
         return self._open(verify=True)

@@ -216,6 +216,7 @@ def _read_manifest(path: Path, verify: bool) -> dict[str, Any]:
         if manifest["format"] != FORMAT["format"]:
             raise ValueError("it describes something else")
         version = manifest["version"]
+        # Another format may compute the sha256 in another way, and is rejected below.
         verify = verify and version == FORMAT["version"]
         if verify and manifest["sha256"]["manifest.json"] != _manifest_sha256(manifest):
             raise ValueError("changed since it was made")

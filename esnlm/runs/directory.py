@@ -36,9 +36,8 @@ class RunDirectory:
     path: Path
     upload: Callable[[], Any] | None = None  # called after each checkpoint
 
-    format = Entry(
-        "format.json"
-    )  # its number and the version that wrote it, before everything else
+    # the format number and the version that wrote it, before everything else
+    format = Entry("format.json")
     config = Entry("config.yaml")  # the settings, including those chosen for the device
     data = Entry("data.json")  # the sha256 of the run's token stores and tokenizer
     tokenizer = Entry("tokenizer/")  # a copy of the token store's tokenizer

@@ -18,7 +18,8 @@ from esnlm.training.gradient import GradientTrainer
 from esnlm.training.regression import RegressionTrainer
 from esnlm.training.trainer import FLOAT, Needs, Trainer
 
-# The text of a plan before there is a store: a million words of English with a vocabulary of 8,192.
+# The text of a plan before there is a store: a million words of English with a vocabulary of 8,192,
+# a quarter of the text of configs/studies/reading.yaml.
 EXAMPLE = CorpusSize(sentences=72_000, predicted_tokens=1_550_000, vocab_size=8192)
 
 SWITCH = "ESNLM_MEMORY_CHECK"  # "off": try a run even if it seems not to fit

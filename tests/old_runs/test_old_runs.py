@@ -11,6 +11,7 @@ import pytest
 import esnlm
 from esnlm import commands
 from esnlm.base.errors import InputError
+from esnlm.base.versions import ESNLM
 from esnlm.data.store import open_store
 from esnlm.reports import blimp_report
 from tests.old_runs.record import TEXTS
@@ -59,9 +60,9 @@ def test_an_old_report_is_read_and_made_again(old):
 @pytest.mark.parametrize(
     ("described", "reader"),
     [
-        (None, "format 1, which esnlm 0.1.0 reads"),
-        ({"format": 99, "esnlm": "3.1.0"}, "esnlm 3.1.0 reads"),
-        ({"format": 99}, "esnlm after 0.2.0 reads"),
+        (None, "format 1 and needs esnlm 0.1.0"),
+        ({"format": 99, "esnlm": "3.1.0"}, "needs esnlm 3.1.0"),
+        ({"format": 99}, f"needs esnlm later than {ESNLM}"),
     ],
 )
 def test_another_format_names_the_version_that_reads_it(old, described, reader):
@@ -75,5 +76,5 @@ def test_another_format_names_the_version_that_reads_it(old, described, reader):
 def test_a_store_of_another_format_names_the_version_that_reads_it(old):
     manifest = Path("train/manifest.json")
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"version": 1}))
-    with pytest.raises(InputError, match="train: has format 1, which esnlm 0.1.0 reads"):
+    with pytest.raises(InputError, match="train: has format 1 and needs esnlm 0.1.0"):
         open_store("train")
