@@ -41,6 +41,7 @@ from esnlm.machine.compute import in_float32
 from esnlm.machine.process import exit_with
 from esnlm.reports import plots
 from esnlm.reports.report import markdown_table
+from experiments.finished_runs import finished_runs
 
 EDGES = [0, 32, 128, 512, 2048, 1 << 62]  # of distances, in predicted tokens
 NAMES = ["1-32", "33-128", "129-512", "513-2,048", "later"]
@@ -170,14 +171,8 @@ def measure(options: argparse.Namespace) -> None:
     known = {
         name: record for name, record in known.items() if record["of"][0] == store.tokens_sha256
     }
-    if not (summaries := sorted(options.runs.glob("*/summary.json"))):
-        raise InputError(f"{options.runs}: no finished run; name the folder `runs` of the study")
-    for summary in summaries:
-        name, run, result = (
-            summary.parent.name,
-            esnlm.load(summary.parent),
-            json.loads(summary.read_text()),
-        )
+    for directory, result in finished_runs(options.runs).items():
+        name, run = directory.name, esnlm.load(directory)
         made_from = [store.tokens_sha256, result["config_sha256"]]
         if name in known and known[name]["of"] == made_from:
             continue

@@ -3,7 +3,8 @@ commands of the runs.
 
 `times` scores the words of Natural Stories with each checkpoint of each run, and measures what the
 surprisals add to a regression of reading times (examples/reading_times.py). Runs with data.context
-document carry their state through a story. `--cache` adds the last checkpoints with the cache.
+document carry their state through a story. `--cache` adds the last checkpoints with the cache. Runs
+that OUT.json has are not scored again.
 
 `probes` fits probes to the states of each run, and of the first LSTM before training
 (examples/probing.py).
@@ -18,6 +19,7 @@ and over the sentences of the treebank, which average the seeds first.
 """
 
 import argparse
+import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -32,13 +34,11 @@ from esnlm.reports import plots
 from esnlm.reports.report import markdown_table
 from esnlm.runs import checkpoint
 from examples import probing, reading_times
+from experiments.finished_runs import finished_runs
 
 BASELINES = ["unigram", "bigram", "5-gram"]
-
-
-def finished(folder: Path) -> list[Path]:
-    """Returns the directories of the finished runs of a study."""
-    return sorted(summary.parent for summary in folder.glob("*/summary.json"))
+CACHE = " with the cache"  # at the end of a model's name
+REFERENCE = "lstm-512"  # whose checkpoints are compared with the others at equal surprisal
 
 
 def split_name(name: str) -> tuple[str, int]:
@@ -68,9 +68,13 @@ def measure_times(args: argparse.Namespace) -> None:
     words = pd.read_csv(args.words, **reading_times.TEXT)
     times = pd.read_csv(args.times, **reading_times.TEXT).rename(columns={"gmeanItemRT": "time"})
     times = times[["item", "zone", "time"]]
-    records: list[dict] = []
-    for directory in finished(args.runs):
+    out = args.out.with_suffix(".json")
+    records: list[dict] = json.loads(out.read_text("utf-8")) if out.exists() else []
+    scored = {(record["model"], record["seed"]) for record in records}
+    for directory in finished_runs(args.runs):
         model, seed = split_name(directory.name)
+        if (model, seed) in scored:
+            continue
         steps = sorted(checkpoint.all_steps(directory / "checkpoints"))
         runs = [esnlm.load(directory, step=step) for step in steps]
         baselines = ["unigram", "bigram"] if records else BASELINES
@@ -84,10 +88,9 @@ def measure_times(args: argparse.Namespace) -> None:
             records.append({"model": model, "seed": seed, "step": step, "last": is_last} | gain)
         if args.cache:
             cached = reading_times.gains(score(words, runs[-1:], baselines[:2], True), times)
-            name = f"{model} with the cache"
-            record = {"model": name, "seed": seed, "step": steps[-1], "last": True}
+            record = {"model": model + CACHE, "seed": seed, "step": steps[-1], "last": True}
             records.append(record | cached["surprisal_bits"])
-        write_json(args.out.with_suffix(".json"), records)
+        write_json(out, records)
         print(f"{model}, seed {seed}", flush=True)
     write_file(args.out.with_suffix(".md"), times_table(records))
     draw_times(records, args.out.with_suffix(".png"))
@@ -98,29 +101,66 @@ def over_seeds(by_story: Iterable[list[float]]) -> dict:
     return reading_times.over_stories(np.mean(list(by_story), axis=0))
 
 
+def at_surprisal(checkpoints: pd.DataFrame, bits: float) -> np.ndarray | None:
+    """Returns a model's gain in each story at this surprisal, or None outside its checkpoints'.
+
+    It is interpolated between the checkpoints of each seed, and averaged over seeds: (stories,).
+    """
+    seeds = [seed.sort_values("surprisal") for _, seed in checkpoints.groupby("seed")]
+    within = [seed.surprisal.iloc[0] <= bits <= seed.surprisal.iloc[-1] for seed in seeds]
+    if not seeds or not all(within):
+        return None
+    stories = [(seed.surprisal, np.array(seed.by_story.tolist()).T) for seed in seeds]
+    return np.mean([[np.interp(bits, x, y) for y in gains] for x, gains in stories], axis=0)
+
+
 def times_table(records: list[dict]) -> str:
     """Returns the table of the last checkpoints, the lowest surprisal first."""
     frame, rows = pd.DataFrame(records), []
     for model, seeds in frame[frame["last"]].groupby("model"):
-        gain = reading_times.spell(over_seeds(seeds.by_story))
-        spread = f"{seeds.gain.min():.1f} to {seeds.gain.max():.1f}"
+        bits, gain = seeds.surprisal.mean(), over_seeds(seeds.by_story)
+        spread = f"{seeds.gain.min():.1f} to {seeds.gain.max():.1f}" if len(seeds) > 1 else ""
         beyond = [result["by_story"] for result in seeds.beyond_ngrams.dropna()]
         spelled = reading_times.spell(over_seeds(beyond)) if beyond else ""
-        rows.append([model, len(seeds), f"{seeds.surprisal.mean():.2f}", gain, spread, spelled])
+        other, less = at_surprisal(frame[frame.model == REFERENCE], bits), ""
+        if other is not None and model != REFERENCE:
+            less = reading_times.spell(reading_times.over_stories(gain["by_story"] - other))
+        row = [model, len(seeds), f"{bits:.2f}", reading_times.spell(gain), spread, spelled, less]
+        rows.append(row)
     head = ["model", "seeds", "bits a word", "gain", "by seed", "gain beyond n-grams"]
+    head.append(f"less {REFERENCE} at equal bits")
     rows.sort(key=lambda row: float(row[2]))
     return "\n".join(markdown_table(head, rows, align="lr")) + "\n"
 
 
+def plain_name(model: str) -> str:
+    """Returns the name of the model of single sentences, without the cache."""
+    return model.removesuffix(CACHE).removesuffix("-documents")
+
+
 def draw_times(records: list[dict], path: Path) -> None:
-    """Draws the gain of each checkpoint, mean over seeds, by the mean surprisal of a word."""
+    """Draws the gain of each checkpoint, mean over seeds, by the mean surprisal of a word.
+
+    A model has one colour. Its runs on whole documents are dashed, and its gain with the cache is a
+    hollow square.
+    """
+    frame = pd.DataFrame(records)
+    points = frame.groupby(["model", "step"])[["surprisal", "gain"]].mean()
+    plain = [name for name in points.index.unique("model") if name == plain_name(name)]
+    colours = dict(zip(plain, plots.COLOURS, strict=False))
     figure, ((panel,),) = plots.figure(8, 6)
-    for i, (model, checkpoints) in enumerate(pd.DataFrame(records).groupby("model")):
-        points = checkpoints.groupby("step")[["surprisal", "gain"]].mean()
-        style = {"color": plots.COLOURS[i % len(plots.COLOURS)], "marker": "os^v"[i // 8]}
-        panel.plot(points.surprisal, points.gain, label=model, markersize=4, **style)
+    for model, checkpoints in points.groupby("model"):
+        style = {"color": colours[plain_name(model)], "markersize": 5}
+        style["marker"] = "D" if model in BASELINES else "o"
+        style["linestyle"] = "--" if "-documents" in model else "-"
+        if model.endswith(CACHE):
+            style |= {"marker": "s", "markerfacecolor": "none"}
+        label = model if model in plain else None
+        panel.plot(checkpoints.surprisal, checkpoints.gain, label=label, **style)
+    panel.plot([], [], "--", color=plots.INK, label="whole documents")
+    panel.plot([], [], "s", color=plots.INK, markerfacecolor="none", label="with the cache")
     panel.set(xlabel="mean surprisal of a word, bits", ylabel="gain, nats per 1,000 words")
-    plots.add_legend(figure, panel, columns=3)
+    plots.add_legend(figure, panel, columns=5)
     path.write_bytes(plots.picture(figure))
 
 
@@ -128,7 +168,7 @@ def measure_probes(args: argparse.Namespace) -> None:
     train, test = probing.read_treebank(args.train), probing.read_treebank(args.test)
     right: dict[tuple[str, str], list[np.ndarray]] = {}
     levels: dict[tuple[str, str], list[dict]] = {}
-    for directory in finished(args.runs):
+    for directory in finished_runs(args.runs):
         model, seed = split_name(directory.name)
         runs = {model: esnlm.load(directory)}
         if model == "lstm-512":
@@ -138,14 +178,19 @@ def measure_probes(args: argparse.Namespace) -> None:
                 right.setdefault((name, task), []).append(answers)
                 levels.setdefault((name, task), []).append(level)
             print(f"{name}, seed {seed}", flush=True)
-    records = [
-        {"model": model, "task": task, "seeds": len(answers)}
-        | probing.accuracy(np.mean(answers, axis=0), test.sentence)
-        | pd.DataFrame(levels[model, task]).mean().to_dict()
-        for (model, task), answers in right.items()
-    ]
+    records = []
+    for (model, task), answers in right.items():
+        mean, other = np.mean(answers, axis=0), np.mean(right[REFERENCE, task], axis=0)
+        record = {"model": model, "task": task, "seeds": len(answers)}
+        record |= probing.accuracy(mean, test.sentence)
+        record |= pd.DataFrame(levels[model, task]).mean().to_dict()
+        record["by_seed"] = [100 * np.nanmean(seed) for seed in answers]
+        record["less_reference"] = probing.accuracy(mean - other, test.sentence)
+        records.append(record)
     write_json(args.out.with_suffix(".json"), records)
-    write_file(args.out.with_suffix(".md"), probes_table(records))
+    differences = [record | record["less_reference"] for record in records]
+    tables = [probes_table(records), f"Less {REFERENCE}:\n", probes_table(differences)]
+    write_file(args.out.with_suffix(".md"), "\n".join(tables))
 
 
 def probes_table(records: list[dict]) -> str:
