@@ -8,7 +8,6 @@ import pytest
 
 import esnlm
 from esnlm.base.files import write_json
-from esnlm.commands import curve as command
 from esnlm.data.store import open_store
 from esnlm.evaluation.likelihood import of_ngrams
 from esnlm.models.ngrams import NgramModel
@@ -45,12 +44,8 @@ def curve(run):
 
 def test_each_point_is_a_checkpoint_measured_as_by_the_other_commands(run, curve):
     validation = open_store(run / "stores" / "validation")
-    assert [point["step"] for point in curve["points"]] == [
-        4,
-        7,
-        13,
-        20,
-    ]  # the first with 800, 1,600, 3,200 words, the last
+    # the first with 800, 1,600, 3,200 words, the last
+    assert [point["step"] for point in curve["points"]] == [4, 7, 13, 20]
     first = curve["points"][0]
     loaded = esnlm.load(run, step=first["step"])
     likelihood = loaded.likelihood(validation)
@@ -96,25 +91,15 @@ def test_from_where_all_later_points_are_ahead():
     assert first_ahead([1, 2, 4], [True, True, False]) is None
 
 
-def test_a_curve_goes_on_where_it_was_broken_off(run, curve, tmp_path, monkeypatch):
+def test_a_curve_goes_on_where_it_was_broken_off(run, curve, tmp_path):
     words = ["--data", run / "minimal_pairs", "--order", 3, "--out", tmp_path / "curve.json"]
-    steps, measure = [], command._measure
-
-    def breaks_off(loaded, *others):
-        if len(steps) == 2:
-            raise KeyboardInterrupt
-        steps.append(loaded.step)
-        return measure(loaded, *others)
-
-    def goes_on(loaded, *others):
-        steps.append(loaded.step)
-        return measure(loaded, *others)
-
-    monkeypatch.setattr(command, "_measure", breaks_off)
-    assert draw(run, *words) == 130
-    monkeypatch.setattr(command, "_measure", goes_on)
+    broken_off = json.loads(json.dumps(curve | {"points": curve["points"][:2]}))
+    broken_off["points"][0]["nll"]["model"] = 9.0  # is kept: no second measurement
+    write_json(tmp_path / "curve.json", broken_off)
     assert draw(run, *words) == 0
-    assert steps == [point["step"] for point in curve["points"]]
+    expected = [*broken_off["points"], *curve["points"][2:]]
+    assert json.loads((tmp_path / "curve.json").read_text())["points"] == expected
+    assert draw(run, *words, "--overwrite") == 0
     assert json.loads((tmp_path / "curve.json").read_text())["points"] == curve["points"]
 
 

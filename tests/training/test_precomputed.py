@@ -181,34 +181,30 @@ def test_the_first_update_waits_for_one_size_only(monkeypatch):
     assert updates._update._cache_size() == 1
 
 
-def windows_read(monkeypatch):
-    """Returns where windows are read from now on: (the updates' sentences, whether the thread that
-    trains reads them)."""
-    found, read = [], PrecomputedInputs._read
-
-    def note(self, number, window):
-        found.append((window, threading.current_thread() is threading.main_thread()))
-        return read(self, number, window)
-
-    monkeypatch.setattr(PrecomputedInputs, "_read", note)
-    return found
-
-
 def test_the_next_window_is_read_while_this_one_is_trained(monkeypatch):
     """In another thread, into the next epoch too, and nothing after the last window. The numbers
     are those of a run that waits."""
     text, model = store(LENGTHS), MODEL.initialize(V, 0, MODEL.initialize_frozen(V, 0)[0])
+    found, read = [], batches.read_sentences
+
+    def note(text, numbers):
+        is_main = threading.current_thread() is threading.main_thread()
+        found.append((numbers.tolist(), is_main))
+        return read(text, numbers)
+
+    monkeypatch.setattr(batches, "read_sentences", note)
     updates, begin, epochs = prepare(model, text, 60, epochs=2)
+    params, state, losses, _ = run_all(updates, *begin, epochs)
+    windows = [
+        np.concatenate(epoch.updates[window.start : window.stop]).tolist()
+        for epoch in epochs
+        for window in epoch.windows
+    ]
+    assert len(windows) > 2
+    assert found == [(windows[0], True), *((window, False) for window in windows[1:])]
+    found.clear()
     waits, again, _ = prepare(model, text, 60, epochs=2)
     waits.inputs.following = {}
-    found = windows_read(monkeypatch)
-    params, state, losses, _ = run_all(updates, *begin, epochs)
-    windows = [window for epoch in epochs for window in epoch.windows]
-    assert len(windows) > 2 and found == [
-        (windows[0], True),
-        *((window, False) for window in windows[1:]),
-    ]
-    found.clear()
     *expected, expected_losses, _ = run_all(waits, *again, epochs)
     assert found == [(window, True) for window in windows]
     assert same_bits((params, state), tuple(expected)) and losses == expected_losses
