@@ -67,7 +67,7 @@ def main(arguments: list[str] | None = None) -> dict:
     answers = {}
     for precision in dict.fromkeys(["float32", *args.rows]):
         began, rounded = time.perf_counter(), with_precision(run, **PRECISIONS[precision])
-        found = sum_log_probs(rounded.token_log_probs_of(sequences))
+        found = sum_log_probs(rounded.token_log_probs_of_ids(sequences))
         state_error = np.abs(last_states(rounded, [sequences[i] for i in checked]) - states)
         answers[precision] = found[::2] > found[1::2]
         error = np.abs(found[checked] - truth)

@@ -2,7 +2,7 @@
 
     python benchmarks/scoring.py --pairs data/blimp --tokenizer gpt2 --limit 4000
 
-    esnlm          Run.token_log_probs_of, as `eval_blimp.py` calls it
+    esnlm          Run.token_log_probs_of_ids, as `eval_blimp.py` calls it
     plain jax      padded batches of --batch sentences, all logits, jax.nn.log_softmax; the same
                    recurrence kernel
     plain torch    the same in PyTorch: torch.sparse, a Python loop over time, torch.log_softmax
@@ -73,7 +73,7 @@ def measure_scoring(sentences: list[np.ndarray], vocab_size: int, args: argparse
     cell, params = run.model.for_device(run.config.compute).cell, run.model.params["readout"]
     batches = [sentences[i : i + args.batch] for i in range(0, len(sentences), args.batch)]
     contenders = {
-        BASELINE: lambda _: np.array([x.sum() for x in run.token_log_probs_of(sentences)]),
+        BASELINE: lambda _: np.array([x.sum() for x in run.token_log_probs_of_ids(sentences)]),
         "plain jax": lambda _: np.concatenate(
             [plain_jax(cell, params, batch, args.batch) for batch in batches]
         ),

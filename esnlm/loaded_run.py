@@ -100,7 +100,7 @@ class Run:
         if (line := describe_unscored(sequences, scoring)) is not None:
             warn_caller(line)
         log_probs = np.full(len(texts), np.nan)
-        log_probs[scored] = sum_log_probs(self.token_log_probs_of(sequences, progress))
+        log_probs[scored] = sum_log_probs(self.token_log_probs_of_ids(sequences, progress))
         self._warn_of_undefined(log_probs[scored])
         return log_probs
 
@@ -111,12 +111,12 @@ class Run:
         The result is one float32 array (T - 1,) per sentence; its last value belongs to EOS.
         """
         sequences = encode(list_texts(sentences), self.tokenizer, "paper")
-        log_probs = self.token_log_probs_of(sequences)
+        log_probs = self.token_log_probs_of_ids(sequences)
         self._warn_of_undefined([np.sum(each) for each in log_probs])
         return log_probs
 
     @in_float32
-    def token_log_probs_of(
+    def token_log_probs_of_ids(
         self,
         sequences: list[np.ndarray],
         progress: ShowProgress = False,
@@ -163,7 +163,7 @@ class Run:
 
         Args:
             by_document: whether to carry the state, too, over the sentences of a document.
-            group: as in `token_log_probs_of`.
+            group: as in `token_log_probs_of_ids`.
 
         Returns:
             In nats, in the order of the text, (P,) float32.

@@ -73,12 +73,12 @@ def test_ids_are_integers_of_the_vocabulary():
     """Ids of a column with gaps are floats in pandas, and would be cut to integers."""
     for ids in ([1.0, 2.0], [0, 10**6], [-1]):
         with pytest.raises(InputError, match="sequence 0"):
-            small_run().token_log_probs_of([np.array(ids)])
+            small_run().token_log_probs_of_ids([np.array(ids)])
 
 
 def test_all_tokens_together_have_probability_one():
     run = small_run()
-    everything = run.token_log_probs_of(
+    everything = run.token_log_probs_of_ids(
         [np.array([0, 3, 1])], group=np.ones(run.tokenizer.vocab_size, bool)
     )[0]
     np.testing.assert_allclose(everything, 0, atol=1e-6)

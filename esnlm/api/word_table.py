@@ -179,14 +179,14 @@ class _Baseline:
     model: NgramModel
     max_length: int | None = None
 
-    def token_log_probs_of(
+    def token_log_probs_of_ids(
         self,
         sequences: list[np.ndarray],
         progress: ShowProgress = False,
         *,
         group: np.ndarray | None = None,
     ) -> list[np.ndarray]:
-        return self.model.token_log_probs_of(sequences, group)
+        return self.model.token_log_probs_of_ids(sequences, group)
 
 
 class _Text:

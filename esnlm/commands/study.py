@@ -47,8 +47,7 @@ ARGUMENTS = [
         help="runs to train at the same time; auto: one per GPU, or one per two cores",
     ),
     Argument(
-        "--cell",
-        dest="part",
+        "--part",
         metavar="I/N",
         help="train every N-th run only, from run I (counted from 0): one process of a SLURM array",
     ),

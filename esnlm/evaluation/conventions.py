@@ -108,7 +108,7 @@ class Predictor(Protocol):
     def tokenizer(self) -> Any: ...
     @property
     def max_length(self) -> int | None: ...
-    def token_log_probs_of(
+    def token_log_probs_of_ids(
         self,
         sequences: "list[np.ndarray]",
         progress: ShowProgress = False,

@@ -94,7 +94,7 @@ def evaluate(
     sequences = encode(list_texts(judge.sentences), run.tokenizer, scoring)
     tokens = np.array([len(ids) for ids in sequences])
     scored = tokens - 1  # the first token is only read
-    log_prob = sum_log_probs(run.token_log_probs_of(sequences, progress=progress))
+    log_prob = sum_log_probs(run.token_log_probs_of_ids(sequences, progress=progress))
 
     tie_is_right = float(convention.tie_is_right)
     accuracies = judge.accuracies(log_prob, tie_is_right)
@@ -271,7 +271,7 @@ def _baseline_log_probs(
     models = ({} if unigram is None else {"unigram": unigram}) | dict(baselines)
     log_probs = {"length": sum_log_probs(np.full(len(ids), -1.0) for ids in sequences)}
     for name, model in models.items():
-        log_probs[name] = sum_log_probs(model.token_log_probs_of(sequences))
+        log_probs[name] = sum_log_probs(model.token_log_probs_of_ids(sequences))
     return log_probs
 
 

@@ -247,7 +247,7 @@ def _predict(
     """Returns the log-probabilities of all ids of a sentence but the first, (T - 1,), by its
     number."""
     windows, places = cut_windows(streams, sequences, run.max_length)
-    values = np.concatenate(run.token_log_probs_of(windows, progress, group=group))
+    values = np.concatenate(run.token_log_probs_of_ids(windows, progress, group=group))
     return {number: values[place].astype(np.float64) for number, place in places.items()}
 
 

@@ -169,7 +169,7 @@ def completion_log_probs(run: Run, texts: Sequence[tuple[str, str]], bos: bool) 
     before = [run.tokenizer.bos] if bos else []
     encoded = run.tokenizer.encode_batch([text for text, _ in texts])
     sequences = [np.array([*before, *ids], np.int32) for ids in encoded]
-    scored = run.token_log_probs_of(sequences, progress=True)
+    scored = run.token_log_probs_of_ids(sequences, progress=True)
     check_defined(scored, run.directory, run.step)
     tails = []
     for (text, completion), ids, log_probs in zip(texts, encoded, scored, strict=True):

@@ -115,7 +115,7 @@ class EsnLM(TemplateLM):
             # The harness treats a context of white space as empty and gives it no tokens.
             ids = (context or [self.prefix_token_id]) + continuation
             sequences.append(np.array(ids[-self.max_length - 1 :], np.int32))
-        scored = self.run.token_log_probs_of(sequences, progress=True, with_likeliest=True)
+        scored = self.run.token_log_probs_of_ids(sequences, progress=True, with_likeliest=True)
         check_defined([values[:, 0] for values in scored], self.run.directory, self.run.step)
         results = []
         for (_, _, continuation), values in zip(requests, scored, strict=True):
@@ -136,7 +136,7 @@ class EsnLM(TemplateLM):
             windows += disjoint
             counts.append(len(disjoint))
         sequences = [np.array(context + scored, np.int32) for context, scored in windows]
-        log_probs = self.run.token_log_probs_of(sequences, progress=True)
+        log_probs = self.run.token_log_probs_of_ids(sequences, progress=True)
         check_defined(log_probs, self.run.directory, self.run.step)
         parts = iter(
             values[-len(scored) :] for values, (_, scored) in zip(log_probs, windows, strict=True)

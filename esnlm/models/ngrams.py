@@ -4,7 +4,7 @@ They are fitted to sentences of token ids that begin with BOS and end with EOS. 
 every token after it is predicted, and no context extends beyond it.
 
     bigram = NgramModel.fit(train, vocab_size, order=2)
-    bigram.token_log_probs_of([sentence])   # [(T-1,)] nats
+    bigram.token_log_probs_of_ids([sentence])   # [(T-1,)] nats
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -81,7 +81,7 @@ class NgramModel:
         """Returns the model of a lower order for the same text, which shares this one's counts."""
         return NgramModel(self.log_p, self.levels[: order - 1])
 
-    def token_log_probs_of(
+    def token_log_probs_of_ids(
         self, sequences: Sequence[np.ndarray], group: np.ndarray | None = None
     ) -> list[np.ndarray]:
         """Returns ln p of each sequence's tokens but the first, (T-1,) float64, in nats.

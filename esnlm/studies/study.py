@@ -74,7 +74,7 @@ def run_study(
     if isinstance(grid, SearchFile):
         if part:
             raise InputError(
-                f"{file}: --cell is for grids only, since a search needs the results of all trials"
+                f"{file}: --part is for grids only, since a search needs the results of all trials"
             )
         return run_search(grid, file, out, only_plan, words, command, jobs)
     first, step = _parse_part(part)
@@ -228,10 +228,10 @@ def _with_equals(words: Sequence[str]) -> list[str]:
 
 
 def _parse_part(text: str | None) -> tuple[int, int]:
-    """Returns I and N of `--cell I/N`; 0/1 means all runs."""
+    """Returns I and N of `--part I/N`; 0/1 means all runs."""
     match = re.fullmatch(r"(\d+)/(\d+)", text or "0/1", re.ASCII)
     if match is None or int(match[1]) >= int(match[2]):
         raise InputError(
-            f"--cell is {text}: give I/N with I from 0 to N - 1, such as 0/8 (sbatch --array=0-7)"
+            f"--part is {text}: give I/N with I from 0 to N - 1, such as 0/8 (sbatch --array=0-7)"
         )
     return int(match[1]), int(match[2])

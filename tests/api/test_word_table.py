@@ -146,7 +146,7 @@ def test_baselines_sum_over_tokens_and_are_fitted_once(run, store, monkeypatch):
     assert fits == [3]
     for order, name in enumerate(["unigram", "bigram", "trigram"], start=1):
         model = fit(store, TOKENIZER.vocab_size, order)
-        expected = by_word(model.token_log_probs_of([framed(text) for text in TEXTS]))
+        expected = by_word(model.token_log_probs_of_ids([framed(text) for text in TEXTS]))
         assert in_reading_order(rows, f"surprisal_bits_{name}") == close(expected, rel=1e-12)
 
 
@@ -156,8 +156,8 @@ def test_baselines_count_white_space_with_the_word_before_it(run, store):
     scored = esnlm.score_words(rows, run, sentence="s", **options)
     model = NgramModel.fit(store, TOKENIZER.vocab_size, 2)
     ids = [framed("The cats sleep.")]
-    the, cats, sleep, stop, _ = -model.token_log_probs_of(ids)[0]
-    ends = -model.token_log_probs_of(ids, word_ends(TOKENIZER))[0]
+    the, cats, sleep, stop, _ = -model.token_log_probs_of_ids(ids)[0]
+    ends = -model.token_log_probs_of_ids(ids, word_ends(TOKENIZER))[0]
     expected = [the + ends[1], cats - ends[1] + ends[2], sleep + stop - ends[2] + ends[4]]
     assert [row["surprisal_nats_bigram"] for row in scored] == close(expected, rel=1e-12)
 

@@ -15,12 +15,12 @@ def fake_load(directory, step=None, untrained=False):
     """A run of one id a character; trained, it prefers what is early in the alphabet, untrained,
     what is late."""
 
-    def token_log_probs_of(sequences, progress):
+    def token_log_probs_of_ids(sequences, progress):
         return [(1 if untrained else -1) * np.asarray(ids[1:], np.float32) for ids in sequences]
 
     step = 0 if untrained else step or 100
-    run = fake_run(Path(directory), token_log_probs_of, name=Path(directory).name, step=step)
-    run.token_log_probs_of = token_log_probs_of
+    run = fake_run(Path(directory), token_log_probs_of_ids, name=Path(directory).name, step=step)
+    run.token_log_probs_of_ids = token_log_probs_of_ids
     # stands for one
     run.bigram = lambda: NgramModel.from_counts(np.ones(run.tokenizer.vocab_size, int))
     return run

@@ -18,7 +18,7 @@ def characters(text):
 
 def fake_run(
     directory,
-    token_log_probs_of,
+    token_log_probs_of_ids,
     unigram=no_unigram,
     encode=characters,
     name="fake",
@@ -29,7 +29,7 @@ def fake_run(
     tokenizer of one id a character unless `encode` is another.
 
     Args:
-        token_log_probs_of: of a list of ids, one array of (T - 1,) a sentence.
+        token_log_probs_of_ids: of a list of ids, one array of (T - 1,) a sentence.
         tokenizer: what it has besides: name, sha256, vocab_size, bos, eos.
         unigram: log-probabilities of ids, (T - 1,).
     """
@@ -46,8 +46,8 @@ def fake_run(
             | tokenizer,
             encode_batch=lambda texts: [encode(text) for text in texts],
         ),
-        token_log_probs_of=lambda sequences, progress=False: token_log_probs_of(sequences),
+        token_log_probs_of_ids=lambda sequences, progress=False: token_log_probs_of_ids(sequences),
         unigram=lambda: SimpleNamespace(
-            token_log_probs_of=lambda sequences: list(map(unigram, sequences))
+            token_log_probs_of_ids=lambda sequences: list(map(unigram, sequences))
         ),
     )

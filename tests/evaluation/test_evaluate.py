@@ -19,7 +19,7 @@ def says(table):
     """A model that gives a sentence the log-probability of the table, all of it at the last
     token."""
 
-    def token_log_probs_of(sequences):
+    def token_log_probs_of_ids(sequences):
         sentences = [
             "".join(chr(i) for i in ids if i not in (BOS, EOS)).strip() for ids in sequences
         ]
@@ -28,7 +28,7 @@ def says(table):
             for ids, s in zip(sequences, sentences, strict=True)
         ]
 
-    return token_log_probs_of
+    return token_log_probs_of_ids
 
 
 def pair(uid, good, bad, phenomenon="binding", index=0):
@@ -113,7 +113,7 @@ def test_baselines_are_scored_on_the_same_ids(tmp_path):
     def by_first_token(sequences):
         return [np.append(np.zeros(len(ids) - 2), -float(ids[1])) for ids in sequences]
 
-    bigram = SimpleNamespace(token_log_probs_of=by_first_token)
+    bigram = SimpleNamespace(token_log_probs_of_ids=by_first_token)
     model = says({"ab": -1.0, "bb": -2.0, "abab": -1.0, "bbaa": -3.0})
     pairs = [pair("x", "ab", "bb"), pair("y", "abab", "bbaa")]
     run = fake_run(tmp_path, model, unigram)

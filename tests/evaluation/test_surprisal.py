@@ -208,7 +208,7 @@ def test_a_model_of_a_longest_length_reads_in_windows_that_slide_by_half(longest
         first = step * max(0, -(-(t - longest) // step))
         assert first == 0 or t - first > longest // 2
         pieces.append(stream[first : t + 1])
-    expected = [-each[-1] for each in run.token_log_probs_of(pieces)]
+    expected = [-each[-1] for each in run.token_log_probs_of_ids(pieces)]
     np.testing.assert_allclose(column(found, "surprisal_nats"), expected, rtol=1e-5)
     options = {"unit": "nats", "context": "document", "whitespace": "trailing"}
     moved = run.surprisal(sentences, **options)

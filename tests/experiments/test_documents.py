@@ -40,7 +40,7 @@ def test_surprisals_are_those_of_the_library_and_shares_those_of_the_document_so
     run, store = esnlm.load(trained("esn")), open_store(stores / "dev")
     (sentences,) = documents.read(store)
     nats, shares = documents.surprisals(run, [sentences[:15], sentences[15:]])
-    alone = np.concatenate(run.token_log_probs_of(sentences))
+    alone = np.concatenate(run.token_log_probs_of_ids(sentences))
     np.testing.assert_allclose(nats[0], -alone, rtol=1e-4)
     expected = []
     for part in (sentences[:15], sentences[15:]):

@@ -256,7 +256,7 @@ def test_what_is_frozen_is_a_buffer_and_the_rest_learns(name, exported, tmp_path
         np.array([run.tokenizer.bos, *run.tokenizer.encode(sentence)], np.int32)
         for sentence in SENTENCES
     ]
-    expected = -np.concatenate(run.token_log_probs_of(framed)).mean()
+    expected = -np.concatenate(run.token_log_probs_of_ids(framed)).mean()
     assert abs(loss.item() - expected) < TOLERANCE
     # What pads is no prediction, and neither is BOS, which may follow it.
     for side in ("right", "left"):

@@ -120,8 +120,8 @@ def scores(run: Path, mesh: dict[str, int]) -> list[np.ndarray]:
     group = np.arange(loaded.tokenizer.vocab_size) % 3 == 0
     return [
         np.concatenate(loaded.token_log_probs(sentences)),
-        np.concatenate(loaded.token_log_probs_of(ids, with_likeliest=True)),
-        np.concatenate(loaded.token_log_probs_of(ids, group=group)),
+        np.concatenate(loaded.token_log_probs_of_ids(ids, with_likeliest=True)),
+        np.concatenate(loaded.token_log_probs_of_ids(ids, group=group)),
         np.array(loaded.likelihood(sentences).nll),
         np.concatenate(loaded.states(sentences[:2])),
         loaded.word_states(sentences, layers=list(loaded.layers)[::-1]).states,

@@ -44,7 +44,7 @@ def test_the_table_is_the_counted_model_s():
     model = NgramModel.fit(TEXT, V, order=2)
     every = [np.array(pair) for pair in np.ndindex(V, V)]
     np.testing.assert_allclose(
-        table.ravel(), np.concatenate(model.token_log_probs_of(every)), rtol=EPSILON
+        table.ravel(), np.concatenate(model.token_log_probs_of_ids(every)), rtol=EPSILON
     )
     assert np.array_equal(counted.for_device().log_probs(), table)
 
@@ -200,7 +200,7 @@ def test_training_begins_with_the_counted_model(trained):
         np.array([run.tokenizer.bos, *run.tokenizer.encode(text), run.tokenizer.eos])
         for text in OTHERS
     ]
-    expected = -np.concatenate(bigram.token_log_probs_of(encoded)).mean()
+    expected = -np.concatenate(bigram.token_log_probs_of_ids(encoded)).mean()
     assert begun.likelihood(OTHERS).nll == pytest.approx(expected, rel=1e-5)
     assert run.model.params["readout"]["w"].any()
     assert (

@@ -15,7 +15,7 @@ FITS = {order: partial(NgramModel.fit, order=order) for order in (1, 2, 3, 5)}
 
 
 def log_probs(model, ids):
-    (found,) = model.token_log_probs_of([ids])
+    (found,) = model.token_log_probs_of_ids([ids])
     return found
 
 
@@ -83,8 +83,8 @@ def test_no_context_reaches_back_over_a_beginning(corpus, order):
     model = FITS[order](corpus, V)
     alone = [log_probs(model, sentence) for sentence in corpus]
     for together in (
-        model.token_log_probs_of(corpus),
-        model.token_log_probs_of([*corpus, np.array([EOS])]),
+        model.token_log_probs_of_ids(corpus),
+        model.token_log_probs_of_ids([*corpus, np.array([EOS])]),
     ):
         for one, other in zip(alone, together, strict=False):
             np.testing.assert_array_equal(one, other)
@@ -140,7 +140,7 @@ def test_the_probability_of_a_group_is_the_sum_of_its_tokens(corpus, order):
     )
     for sentence in corpus[25:]:
         ids = np.array([*sentence[:-1], 5, *sentence[1:]])
-        (found,) = model.token_log_probs_of([ids], group)
+        (found,) = model.token_log_probs_of_ids([ids], group)
         expected = [
             sum(plain(corpus[:25], order, ids[:t].tolist(), w) for w in np.flatnonzero(group))
             for t in range(1, len(ids))

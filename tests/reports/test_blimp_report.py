@@ -25,11 +25,13 @@ def evaluation(folder, results, uid="my_paradigm", phenomenon="binding"):
     }
     number = {sentence: i for i, sentence in enumerate(score)}
 
-    def token_log_probs_of(sequences):
+    def token_log_probs_of_ids(sequences):
         return [np.array([list(score.values())[ids[1] - 2], 0.0]) for ids in sequences]
 
     tokenizer = {"sha256": "1" * 64, "vocab_size": len(score) + 2, "bos": 0, "eos": 1}
-    run = fake_run(folder, token_log_probs_of, encode=lambda text: [number[text] + 2], **tokenizer)
+    run = fake_run(
+        folder, token_log_probs_of_ids, encode=lambda text: [number[text] + 2], **tokenizer
+    )
     pairs = [
         minimal_pairs.Pair(uid, i, f"g{i}", f"b{i}", phenomenon, "syntax", str(i))
         for i in range(len(results))

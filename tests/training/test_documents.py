@@ -164,7 +164,7 @@ def test_a_run_over_documents(name, stores, tmp_path, monkeypatch):
     loaded = esnlm.load(run := small.train(tmp_path, "run", text=text))
     found = loaded.likelihood(stores["validation"])
     documents = whole(stores["validation"])
-    given = zip(documents, loaded.token_log_probs_of(documents), strict=True)
+    given = zip(documents, loaded.token_log_probs_of_ids(documents), strict=True)
     expected = [log_probs[~after_sentences(document)] for document, log_probs in given]
     assert found.nats == pytest.approx(-np.concatenate(expected).sum(dtype=np.float64), rel=1e-6)
     targets = np.concatenate([document[1:][~after_sentences(document)] for document in documents])
