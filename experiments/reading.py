@@ -3,19 +3,20 @@ commands of the runs.
 
 `times` scores the words of Natural Stories with each checkpoint of each run, and measures what the
 surprisals add to a regression of reading times (examples/reading_times.py). Runs with data.context
-document carry their state through a story. `--cache` adds the last checkpoints with the cache. Runs
-that OUT.json has are not scored again.
+document carry their state through a story. `--cache` adds the last checkpoints with the cache.
 
-`probes` fits probes to the states of each run, and of the first LSTM before training
+`probes` fits probes to the states of each run, and of the LSTM before training
 (examples/probing.py).
 
-Both write OUT.json, OUT.md and, for times, OUT.png: means over seeds, with intervals over stories
-and over the sentences of the treebank, which average the seeds first.
+Both print tables and write OUT.json: means over seeds, with intervals over stories and over the
+sentences of the treebank, which average the seeds first. The differences from lstm-512 are at its
+checkpoints of equal surprisal for times, and at the end of training for probes. `times` draws
+OUT.png. The same command goes on with new runs; for this `probes` keeps OUT.pickle.
 
     python -m experiments.reading times studies/reading/runs all_stories.tok \\
         processed_wordinfo.tsv --cache --out results/reading_times
     python -m experiments.reading probes studies/reading/runs en_ewt-ud-dev.conllu \\
-        en_ewt-ud-test.conllu --out results/probes
+        en_ewt-ud-test.conllu --out build/measured/probes
 """
 
 import argparse
@@ -28,7 +29,7 @@ import numpy as np
 import pandas as pd
 
 import esnlm
-from esnlm.base.files import write_file, write_json
+from esnlm.base.files import write_json
 from esnlm.machine.process import exit_with
 from esnlm.reports import plots
 from esnlm.reports.report import markdown_table
@@ -92,7 +93,7 @@ def measure_times(args: argparse.Namespace) -> None:
             records.append(record | cached["surprisal_bits"])
         write_json(out, records)
         print(f"{model}, seed {seed}", flush=True)
-    write_file(args.out.with_suffix(".md"), times_table(records))
+    print(times_table(records), end="")
     draw_times(records, args.out.with_suffix(".png"))
 
 
@@ -166,31 +167,35 @@ def draw_times(records: list[dict], path: Path) -> None:
 
 def measure_probes(args: argparse.Namespace) -> None:
     train, test = probing.read_treebank(args.train), probing.read_treebank(args.test)
-    right: dict[tuple[str, str], list[np.ndarray]] = {}
-    levels: dict[tuple[str, str], list[dict]] = {}
+    file = args.out.with_suffix(".pickle")
+    found: list[dict] = pd.read_pickle(file).to_dict("records") if file.exists() else []
+    probed = {(record["model"], record["seed"]) for record in found}
     for directory in finished_runs(args.runs):
         model, seed = split_name(directory.name)
         runs = {model: esnlm.load(directory)}
-        if model == "lstm-512":
-            runs["lstm-512 untrained"] = esnlm.load(directory, untrained=True)
+        if model == REFERENCE:
+            runs[f"{model} untrained"] = esnlm.load(directory, untrained=True)
         for name, run in runs.items():
-            for task, answers, level in probing.probes(run, train, test):
-                right.setdefault((name, task), []).append(answers)
-                levels.setdefault((name, task), []).append(level)
+            if (name, seed) in probed:
+                continue
+            for task, right, levels in probing.probes(run, train, test):
+                found.append({"model": name, "seed": seed, "task": task, "right": right} | levels)
+            pd.DataFrame(found).to_pickle(file)
             print(f"{name}, seed {seed}", flush=True)
+    groups = pd.DataFrame(found).groupby(["model", "task"], sort=False)
+    means = {key: np.mean(group.right.tolist(), axis=0) for key, group in groups}
     records = []
-    for (model, task), answers in right.items():
-        mean, other = np.mean(answers, axis=0), np.mean(right[REFERENCE, task], axis=0)
-        record = {"model": model, "task": task, "seeds": len(answers)}
-        record |= probing.accuracy(mean, test.sentence)
-        record |= pd.DataFrame(levels[model, task]).mean().to_dict()
-        record["by_seed"] = [100 * np.nanmean(seed) for seed in answers]
-        record["less_reference"] = probing.accuracy(mean - other, test.sentence)
-        records.append(record)
+    for (model, task), group in groups:
+        right = means[model, task]
+        record = {"model": model, "task": task, "seeds": len(group)}
+        record |= probing.accuracy(right, test.sentence)
+        record |= group[["majority", "control"]].mean().dropna().to_dict()
+        record["by_seed"] = [100 * np.nanmean(seed) for seed in group.right]
+        less = probing.accuracy(right - means[REFERENCE, task], test.sentence)
+        records.append(record | {"less_reference": less})
     write_json(args.out.with_suffix(".json"), records)
     differences = [record | record["less_reference"] for record in records]
-    tables = [probes_table(records), f"Less {REFERENCE}:\n", probes_table(differences)]
-    write_file(args.out.with_suffix(".md"), "\n".join(tables))
+    print(probes_table(records), f"Less {REFERENCE}:", probes_table(differences), sep="\n", end="")
 
 
 def probes_table(records: list[dict]) -> str:
