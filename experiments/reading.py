@@ -5,8 +5,8 @@ commands of the runs.
 surprisals add to a regression of reading times (examples/reading_times.py). Runs with data.context
 document carry their state through a story. `--cache` adds the last checkpoints with the cache.
 
-`probes` fits probes to the states of each run, and of the LSTM before training
-(examples/probing.py).
+`probes` fits probes to the states of each run (examples/probing.py), to those of the LSTM before
+training, and to the z of an ESN's readout.
 
 Both print tables and write OUT.json: means over seeds, with intervals over stories and over the
 sentences of the treebank, which average the seeds first. The differences from lstm-512 are at its
@@ -93,7 +93,7 @@ def measure_times(args: argparse.Namespace) -> None:
             records.append(record | cached["surprisal_bits"])
         write_json(out, records)
         print(f"{model}, seed {seed}", flush=True)
-    print(times_table(records), end="")
+    print(times_table(records), cache_table(records), sep="\n", end="")
     draw_times(records, args.out.with_suffix(".png"))
 
 
@@ -134,9 +134,33 @@ def times_table(records: list[dict]) -> str:
     return "\n".join(markdown_table(head, rows, align="lr")) + "\n"
 
 
+def cache_table(records: list[dict]) -> str:
+    """Returns the table of what the cache adds to each model, in bits a word and in both gains."""
+    frame, rows = pd.DataFrame(records), []
+    frame["beyond"] = frame.beyond_ngrams.str.get("by_story")
+    last = dict(iter(frame[frame["last"]].groupby("model")))
+    for model in [name for name in last if name + CACHE in last]:
+        without, cached = last[model], last[model + CACHE]
+        added = [
+            over_seeds(cached[key])["by_story"] - np.mean(without[key].tolist(), axis=0)
+            for key in ("by_story", "beyond")
+        ]
+        gains = [reading_times.spell(reading_times.over_stories(each)) for each in added]
+        rows.append([model, f"{cached.surprisal.mean() - without.surprisal.mean():.2f}", *gains])
+    head = ["what the cache adds to", "bits a word", "gain", "gain beyond n-grams"]
+    return "\n".join(markdown_table(head, rows, align="lr")) + "\n"
+
+
 def plain_name(model: str) -> str:
     """Returns the name of the model of single sentences, without the cache."""
     return model.removesuffix(CACHE).removesuffix("-documents")
+
+
+def curves(records: list[dict]) -> pd.DataFrame:
+    """Returns each model's surprisal and gain at its 1st, 2nd .. checkpoint, means over seeds."""
+    frame = pd.DataFrame(records)
+    number = frame.groupby(["model", "seed"]).cumcount()  # their updates differ by seed
+    return frame.groupby(["model", number])[["surprisal", "gain"]].mean()
 
 
 def draw_times(records: list[dict], path: Path) -> None:
@@ -145,8 +169,7 @@ def draw_times(records: list[dict], path: Path) -> None:
     A model has one colour. Its runs on whole documents are dashed, and its gain with the cache is a
     hollow square.
     """
-    frame = pd.DataFrame(records)
-    points = frame.groupby(["model", "step"])[["surprisal", "gain"]].mean()
+    points = curves(records)
     plain = [name for name in points.index.unique("model") if name == plain_name(name)]
     colours = dict(zip(plain, plots.COLOURS, strict=False))
     figure, ((panel,),) = plots.figure(8, 6)
@@ -172,13 +195,16 @@ def measure_probes(args: argparse.Namespace) -> None:
     probed = {(record["model"], record["seed"]) for record in found}
     for directory in finished_runs(args.runs):
         model, seed = split_name(directory.name)
-        runs = {model: esnlm.load(directory)}
+        run = esnlm.load(directory)
+        probes: dict[str, tuple] = {model: (run, None)}
         if model == REFERENCE:
-            runs[f"{model} untrained"] = esnlm.load(directory, untrained=True)
-        for name, run in runs.items():
+            probes[f"{model} untrained"] = esnlm.load(directory, untrained=True), None
+        if model.startswith("esn"):
+            probes[f"{model}, z"] = run, "z"
+        for name, (probed_run, layer) in probes.items():
             if (name, seed) in probed:
                 continue
-            for task, right, levels in probing.probes(run, train, test):
+            for task, right, levels in probing.probes(probed_run, train, test, layer):
                 found.append({"model": name, "seed": seed, "task": task, "right": right} | levels)
             pd.DataFrame(found).to_pickle(file)
             print(f"{name}, seed {seed}", flush=True)
@@ -194,7 +220,8 @@ def measure_probes(args: argparse.Namespace) -> None:
         less = probing.accuracy(right - means[REFERENCE, task], test.sentence)
         records.append(record | {"less_reference": less})
     write_json(args.out.with_suffix(".json"), records)
-    differences = [record | record["less_reference"] for record in records]
+    others = [record for record in records if record["model"] != REFERENCE]
+    differences = [record | record["less_reference"] for record in others]
     print(probes_table(records), f"Less {REFERENCE}:", probes_table(differences), sep="\n", end="")
 
 

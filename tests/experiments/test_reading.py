@@ -62,6 +62,27 @@ def test_models_are_compared_with_the_reference_between_its_checkpoints():
     assert reference.endswith("|  |")
 
 
+def test_the_checkpoints_of_seeds_are_averaged_in_their_order():
+    records = [
+        record("esn", seed, [gain] * 3, 9.0 + seed, last) | {"step": 10 * seed + last}
+        for seed, gains in enumerate([(1.0, 2.0), (3.0, 6.0)])
+        for last, gain in enumerate(gains)
+    ]
+    assert reading.curves(records).gain.tolist() == [2.0, 4.0]
+
+
+def test_what_the_cache_adds_is_the_mean_over_seeds():
+    records = [record("esn", seed, [1.0, 2.0, 3.0], 9.0, True) for seed in (0, 1)]
+    name = "esn" + reading.CACHE
+    records += [
+        record(name, 0, [1.0, 3.0, 5.0], 8.5, True),
+        record(name, 1, [1.0, 3.0, 5.0], 8, True),
+    ]
+    *_, row = reading.cache_table(records).splitlines()
+    half = T / 3**0.5  # of the differences 0, 1 and 2
+    assert row == f"| esn | -0.75 | 1.0 ({1 - half:.1f} to {1 + half:.1f}) | 0.0 (0.0 to 0.0) |"
+
+
 def test_a_row_has_the_accuracies_of_a_model():
     records = [
         {"model": model, "task": task, "seeds": 3, "accuracy": value, "interval": [value - 1, 99]}
