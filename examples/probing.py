@@ -12,11 +12,11 @@ out. The 95 % interval resamples the sentences of the second. Tasks:
     subject          number of a verb's subject, read after the word before the verb
     word1 .. word12  which of the 100 most frequent words stood 1 .. 12 places before
 
-`control` has for upos and deprel the accuracy on random labels, one for each word form (Hewitt and
-Liang 2019): what a probe learns by heart about words. `majority` always chooses the most frequent
-label.
+`majority` always chooses the most frequent label. For upos and deprel, `form` chooses the most
+frequent label of the word form, and `control` is the accuracy on random labels, one for each word
+form (Hewitt and Liang 2019): what a probe learns by heart about words.
 
-Prints the accuracies, and writes them to OUT.json with `control` and `majority`.
+Prints the accuracies, and writes them to OUT.json with these.
 """
 
 import argparse
@@ -96,6 +96,12 @@ def control(forms: pd.Series, labels: pd.Series) -> pd.Series:
     return forms.map(dict(zip(types, drawn, strict=True)))
 
 
+def most_frequent(forms: pd.Series, labels: pd.Series, of: pd.Series) -> pd.Series:
+    """Returns the most frequent label of each form in `of`, or of all if the form is unknown."""
+    counts = pd.crosstab(forms, labels)
+    return of.map(counts.idxmax(axis=1)).fillna(counts.sum().idxmax())
+
+
 def probe(
     train: np.ndarray, labels: pd.Series, sentences: pd.Series, test: np.ndarray, answers: pd.Series
 ) -> np.ndarray:
@@ -143,15 +149,18 @@ def states(run: esnlm.Run, table: pd.DataFrame, layer: str | None) -> np.ndarray
 def probes(
     run: esnlm.Run, train: pd.DataFrame, test: pd.DataFrame, layer: str | None = None
 ) -> Iterator[tuple[str, np.ndarray, dict[str, float]]]:
-    """Yields each task, whether each word of the test is decoded, and `majority` and `control`."""
+    """Yields each task, whether each word of the test is decoded, and the levels to compare with."""
     lower = pd.concat([train.form, test.form], ignore_index=True).str.lower()
-    frequent = lower[: len(train)].value_counts().index[:100]
+    of_words = lower[: len(train)], lower[len(train) :].reset_index(drop=True)
+    frequent = of_words[0].value_counts().index[:100]
     labels, answers = tasks(train, frequent), tasks(test, frequent)
     fitted, tested = states(run, train, layer), states(run, test, layer)
     for task in labels:
         right = probe(fitted, labels[task], train.sentence, tested, answers[task])
         levels = {"majority": 100 * np.mean(answers[task].dropna() == labels[task].mode()[0])}
         if task in ("upos", "deprel"):
+            chosen = most_frequent(of_words[0], labels[task], of_words[1])
+            levels["form"] = 100 * np.mean(chosen == answers[task])
             random = control(lower, labels[task])
             of_test = random[len(train) :].reset_index(drop=True)
             of_train = random[: len(train)]

@@ -36,7 +36,7 @@ FEWEST_COLUMNS = 8
 # Cost of a gathered state on a GPU, in entries of a dense product, by the precision of both. By
 # NVIDIA's figures for an H100, a state of 4 bytes from the second-level cache (5.5 TB/s) costs 24
 # entries of float32 (2 operations at 67 TFLOP/s) or 180 of TF32 (495 TFLOP/s), one of 2 bytes 180
-# of bf16. An H200 took 26 in float32 at N = 4,096 (results/h200.md).
+# of bf16. By the steps of results/h200.md, an H200 took 26 in float32 at N = 4,096.
 DENSE_ENTRIES = {"float32": 24, "tf32": 180, "bf16": 180}
 # Maximum units of a matrix that is made dense whatever its entries. On a GPU launching the kernels
 # of `fused` takes as long as its product; a TPU has no kernel that gathers.

@@ -9,6 +9,7 @@ import pytest
 import esnlm
 from esnlm.base.files import write_json
 from esnlm.data.store import open_store
+from esnlm.evaluation import likelihood
 from esnlm.evaluation.likelihood import of_ngrams
 from esnlm.models.ngrams import NgramModel
 from esnlm.reports.learning_curve import first_ahead
@@ -91,16 +92,28 @@ def test_from_where_all_later_points_are_ahead():
     assert first_ahead([1, 2, 4], [True, True, False]) is None
 
 
-def test_a_curve_goes_on_where_it_was_broken_off(run, curve, tmp_path):
-    words = ["--data", run / "minimal_pairs", "--order", 3, "--out", tmp_path / "curve.json"]
-    broken_off = json.loads(json.dumps(curve | {"points": curve["points"][:2]}))
+def test_a_curve_goes_on_where_it_was_broken_off(run, curve, tmp_path, monkeypatch):
+    out = tmp_path / "curve.json"
+    words = ["--data", run / "minimal_pairs", "--order", 3, "--out", out]
+    measured, measure = [], likelihood.of_ngrams
+
+    def break_off(model, store):
+        measured.append(model)
+        if len(measured) == 8:  # the second n-gram model of the third checkpoint
+            raise KeyboardInterrupt
+        return measure(model, store)
+
+    monkeypatch.setattr(likelihood, "of_ngrams", break_off)
+    assert draw(run, *words) == 130
+    broken_off = json.loads(out.read_text())
+    assert broken_off["points"] == curve["points"][:2]
     broken_off["points"][0]["nll"]["model"] = 9.0  # is kept: no second measurement
-    write_json(tmp_path / "curve.json", broken_off)
+    write_json(out, broken_off)
     assert draw(run, *words) == 0
     expected = [*broken_off["points"], *curve["points"][2:]]
-    assert json.loads((tmp_path / "curve.json").read_text())["points"] == expected
+    assert json.loads(out.read_text())["points"] == expected
     assert draw(run, *words, "--overwrite") == 0
-    assert json.loads((tmp_path / "curve.json").read_text())["points"] == curve["points"]
+    assert json.loads(out.read_text())["points"] == curve["points"]
 
 
 def test_the_command_needs_no_minimal_pairs(run, tmp_path, capsys, rendered):

@@ -119,3 +119,9 @@ def test_random_labels_of_the_control_belong_to_word_forms():
     forms = pd.Series(["a", "b", "a", "c"] * 50)
     drawn = probing.control(forms, pd.Series(["X", "Y"]))
     assert drawn.groupby(forms).nunique().max() == 1 and set(drawn) <= {"X", "Y"}
+
+
+def test_the_most_frequent_label_of_a_form_is_that_of_all_if_the_form_is_unknown():
+    forms, labels = pd.Series(["a", "a", "a", "b", "c", "d"]), pd.Series(list("XYYZZZ"))
+    chosen = probing.most_frequent(forms, labels, pd.Series(["a", "b", "new"], index=[7, 8, 9]))
+    assert chosen.to_dict() == {7: "Y", 8: "Z", 9: "Z"}

@@ -1,22 +1,15 @@
-"""Reading times and probes of the models of configs/studies/reading.yaml, whose head has the
-commands of the runs.
+"""Reading times by the models of configs/studies/reading.yaml, whose head has the commands of the
+runs.
 
-`times` scores the words of Natural Stories with each checkpoint of each run, and measures what the
+Scores the words of Natural Stories with each checkpoint of each run, and measures what the
 surprisals add to a regression of reading times (examples/reading_times.py). Runs with data.context
 document carry their state through a story. `--cache` adds the last checkpoints with the cache.
 
-`probes` fits probes to the states of each run (examples/probing.py), to those of the LSTM before
-training, and to the z of an ESN's readout.
+Prints tables of means over seeds, with intervals over stories after this mean. Writes OUT.json,
+and draws OUT.png. The same command goes on with new runs; after other changes, begin a new OUT.
 
-Both print tables and write OUT.json: means over seeds, with intervals over stories and over the
-sentences of the treebank, which average the seeds first. The differences from lstm-512 are at its
-checkpoints of equal surprisal for times, and at the end of training for probes. `times` draws
-OUT.png. The same command goes on with new runs; for this `probes` keeps OUT.pickle.
-
-    python -m experiments.reading times studies/reading/runs all_stories.tok \\
+    python -m experiments.reading_times studies/reading/runs all_stories.tok \\
         processed_wordinfo.tsv --cache --out results/reading_times
-    python -m experiments.reading probes studies/reading/runs en_ewt-ud-dev.conllu \\
-        en_ewt-ud-test.conllu --out build/measured/probes
 """
 
 import argparse
@@ -34,18 +27,12 @@ from esnlm.machine.process import exit_with
 from esnlm.reports import plots
 from esnlm.reports.report import markdown_table
 from esnlm.runs import checkpoint
-from examples import probing, reading_times
-from experiments.finished_runs import finished_runs
+from examples import reading_times
+from experiments.finished_runs import finished_runs, split_name
 
 BASELINES = ["unigram", "bigram", "5-gram"]
 CACHE = " with the cache"  # at the end of a model's name
 REFERENCE = "lstm-512"  # whose checkpoints are compared with the others at equal surprisal
-
-
-def split_name(name: str) -> tuple[str, int]:
-    """Returns the model and the seed of a run of a study, from the name of its directory."""
-    model, _, seed = name.rpartition("-seed")
-    return model, int(seed)
 
 
 def score(
@@ -65,7 +52,16 @@ def score(
     )
 
 
-def measure_times(args: argparse.Namespace) -> None:
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("runs", type=Path, help="the folder `runs` of the study")
+    parser.add_argument("words", help="table with the columns word, zone and item")
+    parser.add_argument("times", help="table with the columns item, zone and gmeanItemRT")
+    parser.add_argument("--cache", action="store_true")
+    parser.add_argument("--out", type=Path, required=True)
+    args = parser.parse_args()
     words = pd.read_csv(args.words, **reading_times.TEXT)
     times = pd.read_csv(args.times, **reading_times.TEXT).rename(columns={"gmeanItemRT": "time"})
     times = times[["item", "zone", "time"]]
@@ -103,7 +99,7 @@ def over_seeds(by_story: Iterable[list[float]]) -> dict:
 
 
 def at_surprisal(checkpoints: pd.DataFrame, bits: float) -> np.ndarray | None:
-    """Returns a model's gain in each story at this surprisal, or None outside its checkpoints'.
+    """Returns a model's gain in each story at this surprisal, or None outside its checkpoints.
 
     It is interpolated between the checkpoints of each seed, and averaged over seeds: (stories,).
     """
@@ -124,7 +120,7 @@ def times_table(records: list[dict]) -> str:
         beyond = [result["by_story"] for result in seeds.beyond_ngrams.dropna()]
         spelled = reading_times.spell(over_seeds(beyond)) if beyond else ""
         other, less = at_surprisal(frame[frame.model == REFERENCE], bits), ""
-        if other is not None and model != REFERENCE:
+        if other is not None and model != REFERENCE and not model.endswith(CACHE):
             less = reading_times.spell(reading_times.over_stories(gain["by_story"] - other))
         row = [model, len(seeds), f"{bits:.2f}", reading_times.spell(gain), spread, spelled, less]
         rows.append(row)
@@ -170,8 +166,8 @@ def draw_times(records: list[dict], path: Path) -> None:
     hollow square.
     """
     points = curves(records)
-    plain = [name for name in points.index.unique("model") if name == plain_name(name)]
-    colours = dict(zip(plain, plots.COLOURS, strict=False))
+    plain = sorted(set(map(plain_name, points.index.unique("model"))))
+    colours = dict(zip(plain, plots.COLOURS, strict=False))  # of at most eight
     figure, ((panel,),) = plots.figure(8, 6)
     for model, checkpoints in points.groupby("model"):
         style = {"color": colours[plain_name(model)], "markersize": 5}
@@ -186,74 +182,6 @@ def draw_times(records: list[dict], path: Path) -> None:
     panel.set(xlabel="mean surprisal of a word, bits", ylabel="gain, nats per 1,000 words")
     plots.add_legend(figure, panel, columns=5)
     path.write_bytes(plots.picture(figure))
-
-
-def measure_probes(args: argparse.Namespace) -> None:
-    train, test = probing.read_treebank(args.train), probing.read_treebank(args.test)
-    file = args.out.with_suffix(".pickle")
-    found: list[dict] = pd.read_pickle(file).to_dict("records") if file.exists() else []
-    probed = {(record["model"], record["seed"]) for record in found}
-    for directory in finished_runs(args.runs):
-        model, seed = split_name(directory.name)
-        run = esnlm.load(directory)
-        probes: dict[str, tuple] = {model: (run, None)}
-        if model == REFERENCE:
-            probes[f"{model} untrained"] = esnlm.load(directory, untrained=True), None
-        if model.startswith("esn"):
-            probes[f"{model}, z"] = run, "z"
-        for name, (probed_run, layer) in probes.items():
-            if (name, seed) in probed:
-                continue
-            for task, right, levels in probing.probes(probed_run, train, test, layer):
-                found.append({"model": name, "seed": seed, "task": task, "right": right} | levels)
-            pd.DataFrame(found).to_pickle(file)
-            print(f"{name}, seed {seed}", flush=True)
-    groups = pd.DataFrame(found).groupby(["model", "task"], sort=False)
-    means = {key: np.mean(group.right.tolist(), axis=0) for key, group in groups}
-    records = []
-    for (model, task), group in groups:
-        right = means[model, task]
-        record = {"model": model, "task": task, "seeds": len(group)}
-        record |= probing.accuracy(right, test.sentence)
-        record |= group[["majority", "control"]].mean().dropna().to_dict()
-        record["by_seed"] = [100 * np.nanmean(seed) for seed in group.right]
-        less = probing.accuracy(right - means[REFERENCE, task], test.sentence)
-        records.append(record | {"less_reference": less})
-    write_json(args.out.with_suffix(".json"), records)
-    others = [record for record in records if record["model"] != REFERENCE]
-    differences = [record | record["less_reference"] for record in others]
-    print(probes_table(records), f"Less {REFERENCE}:", probes_table(differences), sep="\n", end="")
-
-
-def probes_table(records: list[dict]) -> str:
-    """Returns the table of accuracies, one row for each model."""
-    frame = pd.DataFrame(records)
-    frame["spelled"] = frame.apply(probing.spell, axis=1)
-    table = frame.pivot(index=["model", "seeds"], columns="task", values="spelled")
-    table = table[frame.task.unique()].reset_index()
-    return "\n".join(markdown_table(list(table), table.to_numpy().tolist(), align="lr")) + "\n"
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    commands = parser.add_subparsers(required=True)
-    times = commands.add_parser("times")
-    times.add_argument("runs", type=Path, help="the folder `runs` of the study")
-    times.add_argument("words")
-    times.add_argument("times")
-    times.add_argument("--cache", action="store_true")
-    times.set_defaults(run=measure_times)
-    probes = commands.add_parser("probes")
-    probes.add_argument("runs", type=Path, help="the folder `runs` of the study")
-    probes.add_argument("train")
-    probes.add_argument("test")
-    probes.set_defaults(run=measure_probes)
-    for command in (times, probes):
-        command.add_argument("--out", type=Path, required=True)
-    args = parser.parse_args()
-    args.run(args)
 
 
 if __name__ == "__main__":
