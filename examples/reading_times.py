@@ -32,12 +32,25 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import SplineTransformer
 
 import esnlm
+from esnlm.base.errors import InputError
 from esnlm.machine.process import exit_with
 from esnlm.reports import plots
 
 PREVIOUS = 2  # words before, whose difficulty spills over
 NGRAMS = ["surprisal_bits_unigram", "surprisal_bits_bigram"]
 TEXT = {"sep": "\t", "quoting": 3, "keep_default_na": False}  # quotation marks and "NA" are text
+
+
+def read_tables(words: str, times: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Returns the table of words, and that of reading times: columns item, zone and time."""
+    columns = ["item", "zone", "gmeanItemRT"]
+    tables = []
+    for path, needed in ((words, None), (times, columns)):
+        try:
+            tables.append(pd.read_csv(path, usecols=needed, **TEXT))
+        except (OSError, ValueError) as error:  # of pandas, if it is empty or lacks a column
+            raise InputError(f"{path}: {error}; give the file of Natural Stories") from None
+    return tables[0], tables[1].rename(columns={"gmeanItemRT": "time"})
 
 
 def with_previous(columns: Sequence[str]) -> list[str]:
@@ -130,8 +143,7 @@ def main() -> None:
     parser.add_argument("--cache", action="store_true", help="score the runs with the cache")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    words, times = pd.read_csv(args.words, **TEXT), pd.read_csv(args.times, **TEXT)
-    times = times[["item", "zone", "gmeanItemRT"]].rename(columns={"gmeanItemRT": "time"})
+    words, times = read_tables(args.words, args.times)
     scored = esnlm.score_words(
         words,
         [esnlm.load(run, step) for run in args.run for step in args.step],

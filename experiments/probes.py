@@ -26,8 +26,7 @@ from esnlm.machine.process import exit_with
 from esnlm.reports.report import markdown_table
 from examples import probing
 from experiments.finished_runs import finished_runs, split_name
-
-REFERENCE = "lstm-512"  # with which the others are compared
+from experiments.reading_times import REFERENCE
 
 
 def main() -> None:

@@ -32,7 +32,7 @@ from experiments.finished_runs import finished_runs, split_name
 
 BASELINES = ["unigram", "bigram", "5-gram"]
 CACHE = " with the cache"  # at the end of a model's name
-REFERENCE = "lstm-512"  # whose checkpoints are compared with the others at equal surprisal
+REFERENCE = "lstm-512"  # the model with which the others are compared
 
 
 def score(
@@ -62,9 +62,7 @@ def main() -> None:
     parser.add_argument("--cache", action="store_true")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    words = pd.read_csv(args.words, **reading_times.TEXT)
-    times = pd.read_csv(args.times, **reading_times.TEXT).rename(columns={"gmeanItemRT": "time"})
-    times = times[["item", "zone", "time"]]
+    words, times = reading_times.read_tables(args.words, args.times)
     out = args.out.with_suffix(".json")
     records: list[dict] = json.loads(out.read_text("utf-8")) if out.exists() else []
     scored = {(record["model"], record["seed"]) for record in records}

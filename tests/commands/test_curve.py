@@ -10,7 +10,6 @@ import esnlm
 from esnlm.base.files import write_json
 from esnlm.data.store import open_store
 from esnlm.evaluation import likelihood
-from esnlm.evaluation.likelihood import of_ngrams
 from esnlm.models.ngrams import NgramModel
 from esnlm.reports.learning_curve import first_ahead
 from esnlm.training import batches, config_io
@@ -49,10 +48,10 @@ def test_each_point_is_a_checkpoint_measured_as_by_the_other_commands(run, curve
     assert [point["step"] for point in curve["points"]] == [4, 7, 13, 20]
     first = curve["points"][0]
     loaded = esnlm.load(run, step=first["step"])
-    likelihood = loaded.likelihood(validation)
+    expected = loaded.likelihood(validation)
     assert (first["nll"]["model"], first["nll_without_eos"]["model"]) == (
-        likelihood.nll,
-        likelihood.nll_without_eos,
+        expected.nll,
+        expected.nll_without_eos,
     )
     pairs = [
         json.loads(line)
@@ -83,7 +82,9 @@ def test_n_gram_models_are_counted_on_what_the_run_has_read_by_then(run, curve):
             models[name] = NgramModel.fit(read, store.tokenizer().vocab_size, n)
         assert list(point["nll"]) == ["model", *models]
         for name, model in models.items():
-            assert point["nll"][name] == pytest.approx(of_ngrams(model, validation).nll, rel=1e-12)
+            assert point["nll"][name] == pytest.approx(
+                likelihood.of_ngrams(model, validation).nll, rel=1e-12
+            )
 
 
 def test_from_where_all_later_points_are_ahead():

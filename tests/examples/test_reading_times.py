@@ -5,6 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from esnlm.base.errors import InputError
 from examples import reading_times
 
 SENTENCES, LENGTH = 60, 12
@@ -63,3 +64,15 @@ def test_the_gains_are_drawn(scored, tmp_path):
     results = reading_times.gains(scored, times(scored, 0.02, 0.2))
     reading_times.draw(results, tmp_path / "gains.png")
     assert (tmp_path / "gains.png").exists()
+
+
+@pytest.mark.parametrize(
+    "content", [None, "", "item\tzone\n1\t2\n"], ids=["no file", "empty", "no times"]
+)
+def test_a_table_that_cannot_be_read_is_named(content, tmp_path):
+    words, path = tmp_path / "words.tsv", tmp_path / "times.tsv"
+    words.write_text("word\tzone\titem\n")
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(InputError, match=f"^{path}: .*; give the file of Natural Stories$"):
+        reading_times.read_tables(str(words), str(path))
