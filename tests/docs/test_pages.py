@@ -24,6 +24,7 @@ from tests.commands import arguments_of
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 NAMES = {file.stem: file for file in PAGES}
+RESULTS = sorted((ROOT / "results").rglob("*.md"))
 # What is not run: tests, the network, other data and machines, and lines with a name to fill in.
 NOT_RUN = re.compile(
     r"^python -m (venv|pip|pytest)|nltk.download|^python benchmarks|^esnlm (babylm|lm-eval|import) "
@@ -49,7 +50,7 @@ PARADIGMS = {
 
 def named(page: Path) -> list[str]:
     """Returns every command of esnlm on a page, in a block or within a line."""
-    text = page.read_text()
+    text = re.sub(r"\\\n *", "", page.read_text())
     lines = [
         part
         for line in re.findall(r"^ {4}(\S.*)$", text, re.MULTILINE)
@@ -83,9 +84,9 @@ def words_of(line: str) -> list[str] | None:
     return None
 
 
-@pytest.mark.parametrize("page", sorted(NAMES.keys() - {"errors"}))
+@pytest.mark.parametrize("page", [*PAGES, *RESULTS], ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_command_that_a_page_names_has_these_options(page):
-    for line in named(NAMES[page]):
+    for line in named(page):
         name, *rest = words_of(line)
         if name in ("--help", "lm-eval"):  # whose options are the harness's own
             continue

@@ -52,11 +52,12 @@ def test_links_lead_to_files_that_are_kept():
 
 def test_files_that_results_and_studies_name_are_kept():
     files = kept()
-    name = r"(?<![\w/.-])(?:benchmarks|configs|results)/[\w./-]+\.(?:json|md|py|yaml)\b"
+    name = r"(?<![\w/.-])(?:benchmarks|configs|esnlm|experiments|results|tests)/[\w./-]+\.(?:json|md|py|yaml)\b"
     for file in (
         file
         for file in files
-        if file.startswith(("results/", "configs/")) and file.endswith((".md", ".yaml"))
+        if file.startswith(("results/", "configs/", "experiments/"))
+        and file.endswith((".md", ".yaml"))
     ):
         for found in re.findall(name, (ROOT / file).read_text()):
             assert found in files or "/NAME." in found, f"{file}: {found}"
