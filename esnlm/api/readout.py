@@ -137,7 +137,10 @@ class Readout:
         return self._each(states, lambda outputs: log_softmax(outputs, axis=1))
 
     def score(self, states: Any, targets: Any) -> float:
-        """Returns the mean log p of the ids, in nats, or R^2 of the numbers. Higher is better."""
+        """Returns the mean log p of the ids, in nats, or R^2 of the numbers. Higher is better.
+
+        R^2 is the mean over the outputs, as in scikit-learn.
+        """
         h, y, _ = _rows(states, targets)
         outputs = self._outputs(h)
         if self._sums is None:
@@ -148,8 +151,11 @@ class Readout:
             raise InputError(
                 f"targets have shape {y.shape}: give {predictions.shape}, as in the fit"
             )
-        unexplained = np.sum((y - predictions) ** 2)
-        return float(1 - unexplained / np.sum((y - y.mean(axis=0)) ** 2))
+        unexplained = np.sum((y - predictions) ** 2, axis=0)
+        variation = np.sum((y - y.mean(axis=0)) ** 2, axis=0)
+        varies = variation > 0  # a constant output is either met, 1, or not, 0
+        ratio = np.where(varies, unexplained, unexplained > 0) / np.where(varies, variation, 1)
+        return float(np.mean(1 - ratio))
 
     def _are_ids(self, h: np.ndarray, y: np.ndarray) -> bool:
         """Returns whether targets are ids. Raises InputError if they do not suit the settings."""

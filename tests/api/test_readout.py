@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.metrics import r2_score
 
 import esnlm
 from esnlm.api.readout import choose_held_out
@@ -69,6 +70,18 @@ def test_regressions_learn_ids(kind, settings):
     assert (readout.predict(H) == IDS).mean() > 0.75
     assert readout.score(H, IDS) > -0.75 > -np.log(4)
     np.testing.assert_allclose(np.exp(readout.log_probs(H)).sum(axis=1), 1)
+
+
+def test_the_score_is_that_of_scikit_learn():
+    """The mean over the outputs: not that of the output that varies most, and a constant one
+    counts."""
+    y = H @ np.random.default_rng(2).normal(size=(H.shape[1], 3)) * [100, 1, 0]
+    y[:, 1] += np.random.default_rng(3).normal(size=len(y))
+    readout = esnlm.Readout("ridge").fit(H, y)
+    assert readout.score(H, y) == pytest.approx(r2_score(y, readout.predict(H)), rel=1e-9)
+    assert readout.score(H, y + [0, 0, 1]) == pytest.approx(
+        r2_score(y + [0, 0, 1], readout.predict(H)), rel=1e-9
+    )
 
 
 def alike(sequences, targets, seed):
