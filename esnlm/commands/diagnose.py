@@ -36,7 +36,7 @@ ARGUMENTS = [
         help="configuration file, in place of a run; --section.key value overrides it",
     ),
     Argument(
-        "--data",
+        "--text",
         type=Path,
         metavar="FILE",
         help="input text, one sentence per line (default: the run's own)",
@@ -84,8 +84,9 @@ def run(args: argparse.Namespace) -> None:
             "nothing to diagnose: give a run directory (--run), a configuration (--config) or both"
         )
     tokenizer = loaded.tokenizer if loaded else source.data.tokenizer()
-    text = _read_text(source, tokenizer, args.data, loaded)
-    directory = RunDirectory(loaded.directory if loaded else Path(source.run))
+    text = _read_text(source, tokenizer, args.text, loaded)
+    folder = loaded.directory if loaded else args.out or source.folder
+    directory = RunDirectory(folder)
     if loaded is None and args.out is None and directory.config.exists():
         raise InputError(
             f"{directory.path}: there is a run already: diagnose it with --run, or name a folder"

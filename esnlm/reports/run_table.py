@@ -89,7 +89,7 @@ def make_tables(
     text = "\n\n".join([*parts, *table_notes(groups, losses=by == "run")]) + "\n"
     if out is not None:
         content = text if out.suffix.lower() == ".md" else _csv(records, by, report_name)
-        result = [vars(record) for record in records]
+        result = {"runs": [vars(record) for record in records]}
         Report(out.with_suffix(".json"), measured=False).write(result, others={out: content})
     return text
 
@@ -276,7 +276,7 @@ def _csv(records: Sequence[RunRecord], by: str, report_name: str) -> str:
     for record in records:
         values: dict[str, object] = {"run": record.run, "model": record.model, "seed": record.seed}
         if by == "run":
-            values |= zip(titles(COLUMNS), loss_figures(record.summary).values(), strict=True)
+            values |= loss_figures(record.summary)
             for name, result in record.minimal_pairs.items():
                 values[name] = result["overall"]["accuracy"]
         else:

@@ -84,7 +84,7 @@ def test_a_text_of_one_s_own_and_a_report_that_is_not_replaced_unasked(folder, t
     )
     (tmp_path / "text.txt").write_text(text)
     (tmp_path / "diagnostics.json").write_text("another report")
-    words = ["--run", folder / "trained", "--data", tmp_path / "text.txt", "--out", tmp_path]
+    words = ["--run", folder / "trained", "--text", tmp_path / "text.txt", "--out", tmp_path]
     assert esnlm("diagnose", *words) == 2
     assert f"error: {tmp_path}/diagnostics.json" in capsys.readouterr().err
     assert (tmp_path / "diagnostics.json").read_text() == "another report"

@@ -63,10 +63,10 @@ def test_runs_that_differ_in_their_seed_are_one_row_with_their_spread(make_run, 
         ("esn-seed1", "1"),
         ("esn-seed2", "2"),
     ]
-    assert [float(row["val NLL"]) for row in seeds] == [5.0, 5.1, 5.2]
+    assert [float(row["val_nll"]) for row in seeds] == [5.0, 5.1, 5.2]
     assert other["blimp-paper"] == "100.0"
     written = json.loads((tmp_path / "table.json").read_text())
-    assert [run["seed"] for run in written] == [0, 1, 2, 0]
+    assert [run["seed"] for run in written["runs"]] == [0, 1, 2, 0]
 
 
 def test_a_run_that_is_named_twice_counts_once(make_run, tmp_path, capsys):
