@@ -83,7 +83,7 @@ def train(
     if reservoir is not None:
         tree["model"] = {**tree.get("model", {}), "reservoir": reservoir.settings}
     settings = config_io.from_dict(tree)
-    directory = RunDirectory(Path(settings.run))
+    directory = RunDirectory(settings.folder)
     if sentences is not None:
         lines = _texts(sentences)
         held_out = None if validation is None else _texts(validation)
@@ -153,8 +153,9 @@ def prepare(
 ) -> TokenStore:
     """Writes a token store of sentences, for a run's `data` and for `run.likelihood`.
 
-    Each text is one sentence, kept unchanged. `esnlm prepare` makes stores from files, and splits
-    them into sentences.
+    Each text is one sentence, kept unchanged however long it is. `esnlm prepare` makes stores from
+    files, splits them into sentences, and by default drops those of fewer than 6 tokens and cuts
+    those of more than 512.
 
     Args:
         sentences: texts.

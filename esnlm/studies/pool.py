@@ -33,7 +33,7 @@ class StudyRun(NamedTuple):
 
     @property
     def directory(self) -> Path:
-        return Path(self.experiment.run)
+        return self.experiment.folder
 
     @property
     def name(self) -> str:

@@ -4,10 +4,12 @@ import dataclasses
 import hashlib
 import json
 from dataclasses import field
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from esnlm.base.errors import InputError
 from esnlm.base.rng import LARGEST_SEED
 from esnlm.base.settings import Choice, Count, Natural, NonNegative, Positive, Rate, settings
 from esnlm.data.sources import SOURCES, DataSource, GrammarData
@@ -133,7 +135,7 @@ TRAINING: dict[str, type] = {"gradient": TrainingConfig, **FITTERS}
 class Experiment:
     """One run: everything that decides its result, and what follows it."""
 
-    run: str = "runs/quickstart"  # the run directory
+    run: str = ""  # the run directory; a training needs one
     seed: Natural = 0  # of all random draws: reservoir, readout, order, generated corpus
     data: Annotated[DataSource, Choice(SOURCES, "kind", "grammar")] = field(
         default_factory=GrammarData
@@ -154,9 +156,14 @@ class Experiment:
         """The regression that fits the readout; None if gradients train the model."""
         return self.training if isinstance(self.training, Fitter) else None
 
-    def __post_init__(self) -> None:
+    @property
+    def folder(self) -> Path:
+        """The run directory. Raises InputError if none is named."""
         if not self.run:
-            raise ValueError("run is empty: name a run directory, as in --run runs/small")
+            raise InputError("run is empty: name a run directory, as in --run runs/small")
+        return Path(self.run)
+
+    def __post_init__(self) -> None:
         if self.seed > LARGEST_SEED:
             raise ValueError(f"seed is {self.seed}: it must be at most {LARGEST_SEED}")
         fitter = self.fitter

@@ -5,7 +5,6 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -84,7 +83,7 @@ def train_run(
         raise InputError(
             f"run is {experiment.run}: name a folder on this machine, and copy it with --upload URL"
         )
-    folder = Path(experiment.run)
+    folder = experiment.folder
     uploader = None if upload is None or not processes.is_rank0() else Upload(folder, upload)
     directory = RunDirectory(folder, uploader)
     try:

@@ -31,6 +31,14 @@ def arrays_are_equal(one, other):
     return all(np.array_equal(array, other.arrays()[name]) for name, array in one.arrays().items())
 
 
+def test_a_training_without_a_run_directory_is_rejected(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for options in (GIVEN, {}):
+        with pytest.raises(esnlm.InputError, match="^run is empty: name a run directory"):
+            esnlm.train({"model": MODEL}, **options)
+    assert not list(tmp_path.iterdir())
+
+
 def test_functions_see_steps_and_metrics_and_change_nothing(tmp_path, undisturbed):
     seen = []
     run = esnlm.train(experiment(tmp_path), [lambda *line: seen.append(line)], **GIVEN)

@@ -1,6 +1,5 @@
 """Finished runs to report on, with names and sentences that try to run scripts."""
 
-import dataclasses
 import json
 
 import numpy as np
@@ -57,7 +56,7 @@ def make_run(tmp_path):
             others["data"] = StoreData(train=f"{text}/train", validation=f"{text}/dev")
             known = {"train": text, "validation": text, "tokenizer": tokenizer}
             (folder / "data.json").write_text(json.dumps(known))
-        experiment = dataclasses.replace(Experiment(), run=str(folder), seed=seed, **others)
+        experiment = Experiment(run=str(folder), seed=seed, **others)
         config_io.write(experiment, folder / "config.yaml")
         (folder / "format.json").write_text(json.dumps({"format": FORMAT}))
         summary = {
