@@ -52,7 +52,7 @@ def whole_number(name: str, value: SupportsIndex, rule: str = "give a whole numb
         raise InputError(f"{name} is {value!r}: {rule}") from None
 
 
-def warn_caller(line: str) -> None:
+def warn_caller(line: str, category: type[Warning] = UserWarning) -> None:
     """Warns at the line outside the package, to which the user's warning filters then apply."""
     frame, level = sys._getframe(), 1
     while (
@@ -60,4 +60,4 @@ def warn_caller(line: str) -> None:
         and frame.f_globals.get("__name__", "").partition(".")[0] in BETWEEN
     ):
         frame, level = frame.f_back, level + 1
-    warnings.warn(line, stacklevel=level)
+    warnings.warn(line, category, stacklevel=level)

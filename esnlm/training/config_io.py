@@ -96,7 +96,7 @@ def _build(tree: dict[str, Any], overrides: Sequence[str], where: str) -> Experi
         section[path[-1]] = text
     merged = _rename(merged, "", warnings)
     for warning in warnings:
-        warn_caller(f"{where}: {warning}" if where else warning)
+        warn_caller(f"{where}: {warning}" if where else warning, FutureWarning)
     experiment = build(Experiment, _without_moved_cells(merged), where=where)
     for name in experiment.tracking:
         find_tracker(name)

@@ -218,9 +218,9 @@ def test_former_names_are_read_with_a_warning_and_silently_from_a_run(file, path
         text = f"{{{key}: {text}}}"
     begun = config_io.read_begun(file(text))
     assert flatten(as_dict(begun))[path] == current
-    with pytest.warns(UserWarning, match=f"{path} {former} is now {current}"):
+    with pytest.warns(FutureWarning, match=f"{path} {former} is now {current}"):
         assert config_io.read(file(text)) == begun
-    with pytest.warns(UserWarning, match=f"{path} {former} is now {current}"):
+    with pytest.warns(FutureWarning, match=f"{path} {former} is now {current}"):
         assert config_io.read(file("{}"), [f"--{path}", former]) == begun
 
 
@@ -228,7 +228,7 @@ def test_a_former_setting_is_read_with_a_warning_and_silently_from_a_run(file):
     text = "data: {kind: store, train: text, context: document, piece: 8}"
     begun = config_io.read_begun(file(text))
     assert begun.data.bptt_length == 8
-    with pytest.warns(UserWarning, match="data.piece is now data.bptt_length"):
+    with pytest.warns(FutureWarning, match="data.piece is now data.bptt_length"):
         assert config_io.read(file(text)) == begun
 
 
