@@ -83,7 +83,7 @@ class Run:
 
     @in_float32
     def log_probs(
-        self, sentences: list[str], scoring: str = "paper", progress: ShowProgress = False
+        self, sentences: list[str], scoring: str = "paper", *, progress: ShowProgress = False
     ) -> np.ndarray:
         """Returns log p(s) of each sentence, (n,) float64 in nats; NaN for a blank text.
 
@@ -100,7 +100,7 @@ class Run:
         if (line := describe_unscored(sequences, scoring)) is not None:
             warn_caller(line)
         log_probs = np.full(len(texts), np.nan)
-        log_probs[scored] = sum_log_probs(self.token_log_probs_of_ids(sequences, progress))
+        log_probs[scored] = sum_log_probs(self.token_log_probs_of_ids(sequences, progress=progress))
         self._warn_of_undefined(log_probs[scored])
         return log_probs
 
@@ -119,6 +119,7 @@ class Run:
     def token_log_probs_of_ids(
         self,
         sequences: list[np.ndarray],
+        *,
         progress: ShowProgress = False,
         with_likeliest: bool = False,
         group: np.ndarray | None = None,
@@ -156,6 +157,7 @@ class Run:
         self,
         text: TokenStore,
         by_document: bool,
+        *,
         progress: ShowProgress = False,
         group: np.ndarray | None = None,
     ) -> np.ndarray:
@@ -180,8 +182,9 @@ class Run:
     def likelihood(
         self,
         text: TokenStore | Path | str | Sequence[str],
-        progress: bool = False,
+        *,
         cache: bool = False,
+        progress: bool = False,
     ) -> Likelihood:
         """Measures a text: NLL, bits per byte, nats per word and perplexity.
 
@@ -206,7 +209,7 @@ class Run:
 
         by_document = self.config.data.document_chunk is not None
         if cache:
-            log_probs = self.cached_log_probs(store, by_document, progress)
+            log_probs = self.cached_log_probs(store, by_document, progress=progress)
             self._warn_of_undefined([log_probs.sum()], of="the text")
             return of_log_probs(store, log_probs)
         likelihood = of_model(
@@ -234,7 +237,7 @@ class Run:
         punctuation: str = "attached",
         whitespace: str = "leading",
         separator: str | None = None,
-        spaces: Sequence[Sequence[bool]] | None = None,
+        space_after: Sequence[Sequence[bool]] | None = None,
         eos: bool = True,
         scoring: str = "paper",
         cache: bool = False,
@@ -263,10 +266,10 @@ class Run:
                 before it.
             separator: text between the words of a list; None: a space, or nothing in a script
                 without spaces.
-            spaces: for n lists of words, whether the separator (by default a space) follows each
-                word.
+            space_after: for n lists of words, whether the separator (by default a space) follows
+                each word.
             eos: whether the end of each sentence has its own row, `<|endoftext|>`.
-            scoring: the convention: "paper", "no-eos" or "lm-eval".
+            scoring: the convention: "paper", "no-eos", "lm-eval" or "babylm".
             cache: whether the tokens of a document so far are more probable in the rest of it. The
                 counts begin anew with each document, in either context.
 
@@ -275,7 +278,7 @@ class Run:
             rows = run.surprisal([["The", "cats", "sleep."]], eos=False)  # a row for each of these
             words
         """
-        joined = join_sentences(sentences, separator, spaces)
+        joined = join_sentences(sentences, separator, space_after)
         are_used = context != "sentence" or cache
         groups = surprisal.group_documents(len(joined), documents, are_used)
         options = Options(by, unit, context, punctuation, whitespace, eos, scoring, cache)
@@ -318,13 +321,13 @@ class Run:
     def word_states(
         self,
         sentences: Sequence[str | Sequence[str]],
-        spaces: Sequence[Sequence[bool]] | None = None,
+        *,
         at: str = "last",
         layers: str | Sequence[str] | None = None,
-        *,
         context: str = "sentence",
         documents: Sequence | None = None,
         separator: str | None = None,
+        space_after: Sequence[Sequence[bool]] | None = None,
         progress: ShowProgress = False,
     ) -> WordStates:
         """Returns one state per word, and a table of the words.
@@ -333,7 +336,7 @@ class Run:
         of the table, and the layers of each family.
 
         Args:
-            sentences, spaces, context, documents, separator: as in `surprisal`.
+            sentences, context, documents, separator, space_after: as in `surprisal`.
             at: the state after the "last" or "first" token of the word, or the "mean" of the states
                 after all of its tokens.
             layers: a name in `self.layers`, or several, whose states stand side by side in this
@@ -346,7 +349,7 @@ class Run:
             pandas.DataFrame(words.rows)        # the table, one row for each of them
         """
         sizes = self._sizes_of(layers)
-        joined = join_sentences(sentences, separator, spaces)
+        joined = join_sentences(sentences, separator, space_after)
         groups = surprisal.group_documents(len(joined), documents, context != "sentence")
         self._warn_of_context(context, groups)
         words = word_states.find_words(self, joined, groups, context, at)
@@ -563,9 +566,15 @@ class Run:
             yield from np.split(np.asarray(states)[:total, :width], ends)
 
     def _warn_of_context(self, context: str, documents: Sequence[Sequence[int]]) -> None:
-        """Warns if a state is carried over sentences, but the model was trained on single ones."""
+        """Warns if sentences are not read as in training: alone, or after those before."""
         is_carried = context == "document" and any(len(document) > 1 for document in documents)
-        data = self.config.data
+        data, sentences = self.config.data, sum(map(len, documents))
+        if context == "sentence" and sentences > 1 and data.document_chunk is not None:
+            warn_caller(
+                f"run {self.name} was trained on whole documents (data.context document), but"
+                f" context is sentence, so each of the {sentences:,} sentences is read alone:"
+                " choose context document, unless the sentences are unrelated"
+            )
         if is_carried and data.has_corpus and data.document_chunk is None:
             warn_caller(
                 f"context is document, but run {self.name} was trained on single sentences"
@@ -612,7 +621,9 @@ class Run:
 
 
 @in_float32
-def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: bool = True) -> Run:
+def load(
+    run: str | Path, step: Step = None, *, untrained: bool = False, averaged: bool = True
+) -> Run:
     """Restores a run from its directory, on any machine.
 
     Args:

@@ -143,7 +143,7 @@ def states(run: esnlm.Run, table: pd.DataFrame, layer: str | None) -> np.ndarray
     reading = {"layers": layer, "progress": True}
     if run.config.data.document_chunk is not None:
         reading |= {"context": "document", "documents": sentences.document.first()}
-    return run.word_states(words, spaces=spaces, **reading).states
+    return run.word_states(words, space_after=spaces, **reading).states
 
 
 def probes(

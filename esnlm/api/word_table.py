@@ -182,11 +182,11 @@ class _Baseline:
     def token_log_probs_of_ids(
         self,
         sequences: list[np.ndarray],
-        progress: ShowProgress = False,
         *,
+        progress: ShowProgress = False,
         group: np.ndarray | None = None,
     ) -> list[np.ndarray]:
-        return self.model.token_log_probs_of_ids(sequences, group)
+        return self.model.token_log_probs_of_ids(sequences, group=group)
 
 
 class _Text:

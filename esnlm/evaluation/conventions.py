@@ -111,8 +111,8 @@ class Predictor(Protocol):
     def token_log_probs_of_ids(
         self,
         sequences: "list[np.ndarray]",
-        progress: ShowProgress = False,
         *,
+        progress: ShowProgress = False,
         group: "np.ndarray | None" = None,
     ) -> "list[np.ndarray]": ...
 
@@ -130,8 +130,8 @@ class ScorableRun(Predictor, Protocol):
         self,
         text: "TokenStore",
         by_document: bool,
-        progress: ShowProgress = False,
         *,
+        progress: ShowProgress = False,
         group: "np.ndarray | None" = None,
     ) -> "np.ndarray": ...
     def unigram(self) -> "NgramModel | None": ...

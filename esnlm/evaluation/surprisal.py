@@ -247,7 +247,7 @@ def _predict(
     """Returns the log-probabilities of all ids of a sentence but the first, (T - 1,), by its
     number."""
     windows, places = cut_windows(streams, sequences, run.max_length)
-    values = np.concatenate(run.token_log_probs_of_ids(windows, progress, group=group))
+    values = np.concatenate(run.token_log_probs_of_ids(windows, progress=progress, group=group))
     return {number: values[place].astype(np.float64) for number, place in places.items()}
 
 
@@ -273,7 +273,7 @@ def _predict_with_cache(
     )
     text = store_in_memory(Path("sentences"), run.tokenizer, encoded)
     by_document = len(streams) < len(numbers)  # else each sentence is read alone
-    log_probs = run.cached_log_probs(text, by_document, progress, group=group)
+    log_probs = run.cached_log_probs(text, by_document, progress=progress, group=group)
     parts = np.split(log_probs.astype(np.float64), np.cumsum(lengths[:-1] - 1))
     return dict(zip(numbers, parts, strict=True))
 

@@ -50,20 +50,20 @@ class JoinedSentence(NamedTuple):
 def join_sentences(
     sentences: Iterable[str | Sequence[str]],
     separator: str | None = None,
-    spaces: Sequence[Sequence[bool]] | None = None,
+    space_after: Sequence[Sequence[bool]] | None = None,
 ) -> list[JoinedSentence]:
     """Joins the words of each sentence that is not a text; `Run.surprisal` describes the arguments.
 
     Warns if a space precedes words that belong to the word before, such as "n't", unless
-    `separator` or `spaces` is given.
+    `separator` or `space_after` is given.
     """
     if isinstance(sentences, str):
         raise InputError("sentences is one text: give a list of texts")
     sentences = list(sentences)
-    if spaces is not None and len(spaces) != len(sentences):
+    if space_after is not None and len(space_after) != len(sentences):
         raise InputError(
-            f"spaces has {len(spaces)} lists for {counted(len(sentences), 'sentence')}: give one"
-            " for each"
+            f"space_after has {len(space_after)} lists for {counted(len(sentences), 'sentence')}:"
+            " give one for each"
         )
     joined: list[JoinedSentence] = []
     spaceless = 0  # sentences joined without spaces
@@ -74,7 +74,7 @@ def join_sentences(
             continue
         words = _list_words(sentence, i)
         between = " " if separator is None else separator
-        if separator is None and spaces is None:
+        if separator is None and space_after is None:
             between = separator_of(words)
             spaceless += not between
             attached += [
@@ -82,11 +82,11 @@ def join_sentences(
                 for j, word in enumerate(words)
                 if between and j > 0 and ATTACHED.fullmatch(word)
             ]
-        has_space = [True] * len(words) if spaces is None else spaces[i]
+        has_space = [True] * len(words) if space_after is None else space_after[i]
         if len(has_space) != len(words):
             raise InputError(
                 f"sentence {i} has {counted(len(words), 'word')}, but {len(has_space)} values in"
-                " spaces"
+                " space_after"
             )
         joined.append(join(words, [between if follows else "" for follows in has_space]))
     if spaceless:
@@ -97,7 +97,7 @@ def join_sentences(
     if attached:
         others = f" and {counted(len(attached) - 1, 'other word')}" if len(attached) > 1 else ""
         warn_caller(
-            f"{attached[0]}{others} read with a space before: say where spaces stand (spaces,"
+            f"{attached[0]}{others} read with a space before: say where spaces stand (space_after,"
             " --space-after), give a separator, or join such words to the word before"
         )
     return joined

@@ -82,7 +82,7 @@ class NgramModel:
         return NgramModel(self.log_p, self.levels[: order - 1])
 
     def token_log_probs_of_ids(
-        self, sequences: Sequence[np.ndarray], group: np.ndarray | None = None
+        self, sequences: Sequence[np.ndarray], *, group: np.ndarray | None = None
     ) -> list[np.ndarray]:
         """Returns ln p of each sequence's tokens but the first, (T-1,) float64, in nats.
 

@@ -21,6 +21,9 @@ from esnlm.models.ngrams import NgramModel
 from esnlm.reports import surprisal_plot
 from tests.evaluation import small_run
 
+# The run reads documents, so that a test may choose either context.
+pytestmark = pytest.mark.filterwarnings("ignore:run [\\w-]+ was trained on whole documents")
+
 
 @pytest.fixture(scope="module")
 def small():

@@ -235,6 +235,7 @@ def test_any_text_has_whole_rows(run, sentences):
         np.testing.assert_allclose(sums(rows, len(sentences)), expected, rtol=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore:run small was trained on whole documents")
 def test_a_blank_text_is_no_sentence(document_run):
     """It has no log-probability and no rows, given as a text or as no words, and leaves the state
     as it is."""
@@ -272,7 +273,7 @@ def test_words_that_are_no_text_are_named(run, sentences, line):
 def test_spaces_say_where_words_are_joined(run):
     words = [["The", "cat", "'s", "run", "."], ["The", "cats", ",", "that", "run"]]
     spaces = [[True, False, True, False, True], [True, False, True, True, False]]
-    rows = run.surprisal(words, unit="nats", spaces=spaces)
+    rows = run.surprisal(words, unit="nats", space_after=spaces)
     np.testing.assert_allclose(
         sums(rows, 2), -run.log_probs(["The cat's run.", "The cats, that run"]), rtol=1e-12
     )
@@ -284,9 +285,9 @@ def test_spaces_say_where_words_are_joined(run):
         (10, 13),
         (13, 14),
     ]
-    assert run.surprisal(words, unit="nats", separator=" ", spaces=spaces) == rows
-    with pytest.raises(InputError, match="^sentence 1 has 5 words, but 4 values in spaces"):
-        run.surprisal(words, spaces=[spaces[0], spaces[1][:4]])
+    assert run.surprisal(words, unit="nats", separator=" ", space_after=spaces) == rows
+    with pytest.raises(InputError, match="^sentence 1 has 5 words, but 4 values in space_after"):
+        run.surprisal(words, space_after=[spaces[0], spaces[1][:4]])
 
 
 def test_a_space_before_a_word_that_takes_none_is_warned_of(run):
@@ -297,7 +298,7 @@ def test_a_space_before_a_word_that_takes_none_is_warned_of(run):
     ):
         rows = run.surprisal(words, unit="nats")
     assert run.surprisal(words, unit="nats", separator=" ") == rows
-    spaced = run.surprisal(words, unit="nats", spaces=[[True] * 6, [True] * 2])
+    spaced = run.surprisal(words, unit="nats", space_after=[[True] * 6, [True] * 2])
     assert spaced == rows  # as the caller says, without a warning
 
 
@@ -307,6 +308,13 @@ def test_a_context_that_the_model_was_not_trained_on_is_warned_of(run, document_
     ):
         rows = run.surprisal(["The cats", "that run"], context="document")
     assert rows == document_run.surprisal(["The cats", "that run"], context="document")
+    with pytest.warns(
+        UserWarning,
+        match="^run small was trained on whole documents .* 2 sentences is read alone",
+    ):
+        rows = document_run.surprisal(["The cats", "that run"])
+    assert rows == run.surprisal(["The cats", "that run"])
+    document_run.surprisal(["The cats"])  # one sentence is read alone in any case
 
 
 def test_a_surprisal_that_is_no_number_is_warned_of(run):

@@ -73,7 +73,7 @@ def test_words_that_share_tokens_say_so(run):
     assert tokens == ["don", "'", "t", " cats", " sleep"]
     h = read(run, joined.text)
     last, first, mean = (
-        run.word_states([sentence], spaces, at) for at in ("last", "first", "mean")
+        run.word_states([sentence], space_after=spaces, at=at) for at in ("last", "first", "mean")
     )
     assert_states(last, h[[1, 3, 4, 4, 5]])
     assert_states(first, h[[1, 1, 4, 4, 5]])

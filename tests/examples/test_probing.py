@@ -60,7 +60,7 @@ def test_a_missing_and_an_empty_treebank_are_named(tmp_path):
 
 @pytest.mark.parametrize("trained_on", ["sentences", "documents"])
 def test_a_model_of_documents_reads_documents(trained_on, table):
-    def word_states(words, spaces, **options):
+    def word_states(words, space_after, **options):
         asked.append(
             {name: list(value) if name == "documents" else value for name, value in options.items()}
         )

@@ -140,7 +140,7 @@ def test_the_probability_of_a_group_is_the_sum_of_its_tokens(corpus, order):
     )
     for sentence in corpus[25:]:
         ids = np.array([*sentence[:-1], 5, *sentence[1:]])
-        (found,) = model.token_log_probs_of_ids([ids], group)
+        (found,) = model.token_log_probs_of_ids([ids], group=group)
         expected = [
             sum(plain(corpus[:25], order, ids[:t].tolist(), w) for w in np.flatnonzero(group))
             for t in range(1, len(ids))
