@@ -17,10 +17,22 @@ from esnlm.data import store
 from esnlm.runs.directory import Entry, RunDirectory
 from esnlm.training.config import Experiment, flatten
 from tests.commands import arguments_of
-from tests.golden.small import MODELS
+from tests.golden import small
 
 ROOT = Path(__file__).parents[1]
 SHORT = {name: f"esnlm.{name}" for name in esnlm.__all__}
+# Classes that functions make: their fields are public, their constructors may change.
+MADE = (
+    "esnlm.Run",
+    "esnlm.Reservoir",
+    "esnlm.Experiment",
+    "esnlm.evaluation.likelihood.Likelihood",
+    "esnlm.evaluation.word_states.WordStates",
+    "esnlm.data.tokenizer.Tokenizer",
+    "esnlm.models.ngrams.NgramModel",
+    "esnlm.data.store.TokenStore",
+)
+PLAIN = (str, int, float, tuple)  # defaults that are listed
 RECORDED = Path(__file__).with_suffix(".txt")
 
 
@@ -33,7 +45,9 @@ def _commands() -> Iterator[str]:
         yield f"esnlm {name}"
         for argument in arguments_of(name):
             for option in argument.names:
-                yield f"esnlm {name} {option}"
+                default = argument.description.get("default")
+                is_shown = isinstance(default, PLAIN) and "const" not in argument.description
+                yield f"esnlm {name} {option}{f' = {default}' if is_shown else ''}"
                 for choice in argument.description.get("choices") or []:
                     yield f"esnlm {name} {option} {choice}"
     yield f"exit status {processes.STOPPED}: stopped"
@@ -41,14 +55,17 @@ def _commands() -> Iterator[str]:
 
 
 def _settings() -> Iterator[str]:
-    """Settings with their defaults, as docs/settings.md has them."""
-    section = ""
-    for line in (ROOT / "docs" / "settings.md").read_text().splitlines():
+    """Settings with their defaults and values, and kinds, as docs/settings.md has them."""
+    text, section = (ROOT / "docs" / "settings.md").read_text(), ""
+    for setting, kinds in re.findall(r"`([\w.]+)` \(([\w, ]+)\)", text.partition("\n## ")[0]):
+        for kind in kinds.split(", "):
+            yield f"`{setting}`: {kind}"
+    for line in text.splitlines():
         if line.startswith("## "):
             section = line.removeprefix("## ")
         elif line.startswith("| `"):
-            name, default = [cell.strip() for cell in line.split("|")[1:3]]
-            yield f"{section}: {name} = {default or '(empty)'}"
+            name, default, values = [cell.strip() for cell in line.split("|")[1:4]]
+            yield f"{section}: {name} = {default or '(empty)'}: {values}"
 
 
 def _python() -> Iterator[str]:
@@ -61,27 +78,33 @@ def _python() -> Iterator[str]:
             continue
         thing, name = resolve_name(f"{module}:{name}"), SHORT.get(name, path)
         yield name
-        yield from _parameters(name, thing)
+        fields = inspect.get_annotations(thing) if name in MADE else ()
+        if not fields:
+            yield from _parameters(name, thing)
         hidden = ["^_", "^set_.*_request$", *re.findall(r'"!([^"]+)"', options)]
         ours = [each for each in getattr(thing, "__mro__", []) if "esnlm" in each.__module__]
-        for member in sorted({member for each in ours for member in vars(each)}):
+        members = {member for each in ours for member in vars(each)}
+        for member in sorted(members.union(fields)):
             if not any(re.match(pattern, member) for pattern in hidden):
                 yield f"{name}.{member}"
-                yield from _parameters(f"{name}.{member}", getattr(thing, member))
+                yield from _parameters(f"{name}.{member}", getattr(thing, member, None))
 
 
 def _parameters(name: str, thing: object) -> Iterator[str]:
-    """The parameters of a function: `*` before one that is given by keyword only, `=` after one
-    that need not be given."""
-    for each in inspect.signature(thing).parameters.values() if callable(thing) else ():
-        star = {each.KEYWORD_ONLY: "*, ", each.VAR_KEYWORD: "**"}.get(each.kind, "")
-        if each.name != "self":
-            yield f"{name}({star}{each.name}{'' if each.default is each.empty else '='})"
+    """The parameters of a function, with their places, or `*` where only the keyword may be given,
+    and with their defaults."""
+    parameters = inspect.signature(thing).parameters if callable(thing) else {}
+    for i, each in enumerate(value for name, value in parameters.items() if name != "self"):
+        place = {each.KEYWORD_ONLY: "*, ", each.VAR_KEYWORD: "**"}.get(each.kind, f"{i}: ")
+        default = repr(each.default) if isinstance(each.default, PLAIN) else "..."
+        yield f"{name}({place}{each.name}{'' if each.default is each.empty else f' = {default}'})"
 
 
 def _arrays() -> Iterator[str]:
     """Names of arrays in `Run.arrays`."""
-    for name, settings in (MODELS | {"gpt2": {"family": "gpt2", "width": 8, "heads": 2}}).items():
+    for name, settings in (
+        small.MODELS | {"gpt2": {"family": "gpt2", "width": 8, "heads": 2}}
+    ).items():
         model = build(Experiment, {"model": settings}).model
         frozen, _ = model.initialize_frozen(9, 0)
         for array in flatten(model.initialize(9, 0, frozen).arrays()):
