@@ -1,8 +1,8 @@
 """Prints the log-probability of each sentence under a trained run, in nats, followed by the
 sentence.
 
-With --tokens it makes a table of the surprisal of each word or token instead, and with --word it
-adds surprisals to a table of words (docs/surprisal.md).
+With --by word or --by token it makes a table of surprisals instead, and with --word it adds
+surprisals to a table of words (docs/surprisal.md).
 """
 
 import argparse
@@ -33,7 +33,6 @@ from esnlm.commands.arguments import (
 SEPARATORS = {"tsv": "\t", "csv": ","}
 # Options that only tables have, and their defaults.
 FOR_TABLES: dict[str, Any] = {
-    "by": "word",
     "unit": "bits",
     "column": None,
     "context": "sentence",
@@ -67,16 +66,14 @@ ARGUMENTS = [
     SCORING,
     STEP,
     Argument(
-        "--tokens", action="store_true", help="make a table of the surprisal of each word or token"
+        "--by",
+        choices=("sentence", "word", "token"),
+        default="sentence",
+        help="print the log-probability of each sentence (default), or make a table of the"
+        " surprisal of each word or token",
     ),
     ArgumentGroup(
-        "with --tokens or --word",
-        Argument(
-            "--by",
-            choices=("word", "token"),
-            default="word",
-            help="one row per word or per token (default: word)",
-        ),
+        "for tables: --by word, --by token or --word",
         Argument(
             "--unit",
             choices=("bits", "nats"),
@@ -207,7 +204,7 @@ ARGUMENTS = [
 
 def run(args: argparse.Namespace) -> None:
     if args.word is not None:
-        if args.by != "word" or args.punctuation != "attached" or not args.eos:
+        if args.by != "sentence" or args.punctuation != "attached" or not args.eos:
             raise InputError("--by, --punctuation and --no-eos are for texts: leave them out")
         make_word_table(args)
         return
@@ -220,11 +217,11 @@ def run(args: argparse.Namespace) -> None:
     if len(args.run) > 1:
         raise InputError("several runs can score a table with one word per row only: give --word")
     unused = [name for name, default in FOR_TABLES.items() if getattr(args, name) != default]
-    if args.tokens:
+    if args.by != "sentence":
         make_table(args)
     elif unused:
         option = "no-eos" if unused[0] == "eos" else unused[0]
-        raise InputError(f"--{option} is for tables: give --tokens or --word")
+        raise InputError(f"--{option} is for tables: give --by word, --by token or --word")
     else:
         print_log_probs(args)
 

@@ -1,4 +1,4 @@
-"""esnlm score --tokens: what it reads, prints and writes."""
+"""esnlm score: what it reads, prints and writes."""
 
 import csv
 import dataclasses
@@ -38,7 +38,8 @@ def here(tmp_path, monkeypatch, small):
 
 
 def call(*words):
-    return commands.main(["score", "--run", "small", "--tokens", *words])
+    by = [] if {"--by", "--word"}.intersection(words) else ["--by", "word"]
+    return commands.main(["score", "--run", "small", *by, *words])
 
 
 def score(capsys, *words):
@@ -144,7 +145,7 @@ def test_rows_are_scored_in_the_order_of_their_positions(here, capsys, small, ta
         place = int(row["item"]), int(row.get("zone", row.get("ZONE")))
         assert float(row["surprisal_nats"]) == pytest.approx(by_row[place], abs=1e-6)
     words = ["--input", "words.csv", "--word", "word", "--sentence", "item", "--out", "out.csv"]
-    assert commands.main(["score", "--run", "small", "--tokens", *words]) == 0
+    assert commands.main(["score", "--run", "small", *words]) == 0
     assert line in capsys.readouterr().err
 
 
@@ -167,7 +168,6 @@ def test_positions_that_stand_twice_are_refused_unless_they_are_none(here, capsy
         "score",
         "--run",
         "small",
-        "--tokens",
         "--input",
         "words.csv",
         "--word",
@@ -194,7 +194,7 @@ def test_chinese_words_and_an_empty_separator(here, capsys, small):
         assert sum(float(row["surprisal_nats"]) for row in found) == pytest.approx(
             expected, abs=3e-6
         )
-    assert commands.main(["score", "--run", "small", "--tokens", *words[:4]]) == 2
+    assert commands.main(["score", "--run", "small", *words[:4]]) == 2
     assert (
         "Punkt finds no end of a sentence in a script without spaces: name columns that"
         in capsys.readouterr().err
@@ -351,7 +351,7 @@ def test_several_runs_score_a_table_of_words_without_tokens(here, capsys, small,
     capsys.readouterr()
     assert commands.main([*words, "--plot", "rows.png"]) == 2
     assert capsys.readouterr().err.startswith("error: --plot draws the surprisals of one run: ")
-    assert commands.main(["score", "--run", "a", "b", "--tokens", "--input", "words.csv"]) == 2
+    assert commands.main(["score", "--run", "a", "b", "--by", "word", "--input", "words.csv"]) == 2
     assert "error: several runs can score a table with one word per row only" in (
         capsys.readouterr().err
     )
@@ -391,7 +391,7 @@ def test_documents_say_where_the_counts_of_the_cache_begin_anew(
         row["surprisal_bits"] for row in found
     ]
     assert commands.main(["score", "--run", "small", "--cache"]) == 2
-    assert "--cache is for tables: give --tokens or --word" in capsys.readouterr().err
+    assert "--cache is for tables: give --by word, --by token or --word" in capsys.readouterr().err
 
 
 def test_files_are_written_and_not_overwritten_unasked(here, rendered):
@@ -434,8 +434,8 @@ def test_rows_are_written_with_six_decimals_and_read_back():
 @pytest.mark.parametrize(
     "options, message",
     [
-        (["--unit", "nats"], "--unit is for tables: give --tokens or --word"),
-        (["--no-eos"], "--no-eos is for tables: give --tokens or --word"),
+        (["--unit", "nats"], "--unit is for tables: give --by word, --by token or --word"),
+        (["--no-eos"], "--no-eos is for tables: give --by word, --by token or --word"),
         (["--word", "word", "--by", "token"], "are for texts: leave them out"),
     ],
 )
