@@ -134,7 +134,12 @@ def score_words(
     ]
     by_word = [list(chain(*counts)) for counts in tokens]
     columns = text.places()
-    columns |= _of_runs("tokens", names, by_word) | _of_runs("context_words", names, before)
+    # The columns depend on the runs alone, not on the words.
+    is_one_tokenizer = len({run.tokenizer.sha256 for run in loaded}) == 1
+    limits = {run.max_length for run in loaded}
+    is_one_window = limits == {None} or (is_one_tokenizer and len(limits) == 1)
+    columns |= _of_runs("tokens", names, by_word, is_one_tokenizer)
+    columns |= _of_runs("context_words", names, before, is_one_window)
     columns["context"] = [context] * len(text.words)
     columns["cache"] = [cache] * len(text.words)
     predictors = ["length", "log_frequency", *scored, *orders]
@@ -271,9 +276,11 @@ def _distinct_names(runs: Sequence[Run]) -> list[str]:
     return names
 
 
-def _of_runs(name: str, runs: Sequence[str], values: Sequence[list]) -> dict[str, list]:
+def _of_runs(
+    name: str, runs: Sequence[str], values: Sequence[list], is_shared: bool
+) -> dict[str, list]:
     """Returns the column of values that the runs share, or a column for each run."""
-    if all(each == values[0] for each in values):
+    if is_shared:
         return {name: values[0]}
     return {f"{name}_{run}": each for run, each in zip(runs, values, strict=True)}
 
