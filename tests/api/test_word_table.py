@@ -214,7 +214,7 @@ def test_several_runs_have_columns_of_their_own(run):
     ]
     assert max(firsts) > 0
     # the columns do not depend on the words: these all fit into one window
-    assert scored[0].keys() == esnlm.score_words(rows[:3], [*runs.values()])[0].keys()
+    assert scored[0].keys() == esnlm.score_words(rows[:3], [*runs.values()], sentence="s")[0].keys()
 
 
 def test_runs_of_one_name_are_told_apart(run):
