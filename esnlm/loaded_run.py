@@ -275,8 +275,7 @@ class Run:
 
         Example:
             rows = run.surprisal(["The cats sleep."])       # pandas.DataFrame(rows) is the table
-            rows = run.surprisal([["The", "cats", "sleep."]], eos=False)  # a row for each of these
-            words
+            rows = run.surprisal([["The", "cats", "sleep."]], eos=False)  # a row for each word
         """
         joined = join_sentences(sentences, separator, space_after)
         are_used = context != "sentence" or cache
@@ -294,7 +293,7 @@ class Run:
     ) -> list[dict]:
         """Returns the rows of `surprisal` for joined sentences; a document is a list of their
         numbers."""
-        self._warn_of_context(options.context, documents)
+        self._warn_of_context(options.context, sentences, documents)
         rows = surprisal.surprisals(self, sentences, documents, options, progress)
         sums = [0.0] * len(sentences)
         for row in rows:
@@ -351,7 +350,7 @@ class Run:
         sizes = self._sizes_of(layers)
         joined = join_sentences(sentences, separator, space_after)
         groups = surprisal.group_documents(len(joined), documents, context != "sentence")
-        self._warn_of_context(context, groups)
+        self._warn_of_context(context, joined, groups)
         words = word_states.find_words(self, joined, groups, context, at)
         states = self._read_states(words.windows, sizes)
         return word_states.collect(words, states, sum(sizes.values()), progress)
@@ -565,14 +564,19 @@ class Run:
             del buffer
             yield from np.split(np.asarray(states)[:total, :width], ends)
 
-    def _warn_of_context(self, context: str, documents: Sequence[Sequence[int]]) -> None:
+    def _warn_of_context(
+        self,
+        context: str,
+        sentences: Sequence[JoinedSentence],
+        documents: Sequence[Sequence[int]],
+    ) -> None:
         """Warns if sentences are not read as in training: alone, or after those before."""
         is_carried = context == "document" and any(len(document) > 1 for document in documents)
-        data, sentences = self.config.data, sum(map(len, documents))
-        if context == "sentence" and sentences > 1 and data.document_chunk is not None:
+        data, count = self.config.data, sum(not is_blank(text) for text, _ in sentences)
+        if context == "sentence" and count > 1 and data.document_chunk is not None:
             warn_caller(
                 f"run {self.name} was trained on whole documents (data.context document), but"
-                f" context is sentence, so each of the {sentences:,} sentences is read alone:"
+                f" context is sentence, so each of the {count:,} sentences is read alone:"
                 " choose context document, unless the sentences are unrelated"
             )
         if is_carried and data.has_corpus and data.document_chunk is None:

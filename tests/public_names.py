@@ -14,6 +14,7 @@ from esnlm.base import processes
 from esnlm.base.settings import build
 from esnlm.commands import COMMANDS
 from esnlm.data import store
+from esnlm.reservoir.functions import ACTIVATIONS, UPDATE_RULES
 from esnlm.runs.directory import Entry, RunDirectory
 from esnlm.training.config import Experiment, flatten
 from tests.commands import arguments_of
@@ -32,7 +33,7 @@ MADE = (
     "esnlm.models.ngrams.NgramModel",
     "esnlm.data.store.TokenStore",
 )
-PLAIN = (str, int, float, tuple)  # defaults that are listed
+PLAIN = (str, int, float, tuple, Path)  # defaults that are listed
 RECORDED = Path(__file__).with_suffix(".txt")
 
 
@@ -60,6 +61,8 @@ def _settings() -> Iterator[str]:
     for setting, kinds in re.findall(r"`([\w.]+)` \(([\w, ]+)\)", text.partition("\n## ")[0]):
         for kind in kinds.split(", "):
             yield f"`{setting}`: {kind}"
+    for setting, functions in {"activation": ACTIVATIONS, "update_rule": UPDATE_RULES}.items():
+        yield from (f"`model.reservoir.{setting}`: {name}" for name in functions)
     for line in text.splitlines():
         if line.startswith("## "):
             section = line.removeprefix("## ")

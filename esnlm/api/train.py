@@ -70,8 +70,9 @@ def train(
         def patience(step, metrics):
             return metrics.get("train_nll", 9.0) < 3.0        # True stops the run
 
-        run = esnlm.train({"run": "runs/small", "training": {"epochs": 2}}, [patience],
-        sentences=texts) run.log_probs(["The cats sleep."])
+        settings = {"run": "runs/small", "training": {"epochs": 2}}
+        run = esnlm.train(settings, [patience], sentences=texts)
+        run.log_probs(["The cats sleep."])
     """
     if validation is not None and sentences is None:
         raise InputError("validation without sentences: give both")

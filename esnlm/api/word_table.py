@@ -80,7 +80,7 @@ def score_words(
             spaces.
         space_after: the column with No, False or 0 (or SpaceAfter=No) if no space follows the word.
         language: the language of Punkt.
-        scoring: the convention: "paper", "no-eos" or "lm-eval".
+        scoring: the convention: "paper", "no-eos", "lm-eval" or "babylm".
         progress: whether to show progress on stderr.
 
     Raises:

@@ -85,8 +85,10 @@ def run(args: argparse.Namespace) -> None:
         )
     tokenizer = loaded.tokenizer if loaded else source.data.tokenizer()
     text = _read_text(source, tokenizer, args.text, loaded)
-    folder = loaded.directory if loaded else args.out or source.folder
-    directory = RunDirectory(folder)
+    folder = loaded.directory if loaded else args.out or source.run
+    if not folder:
+        raise InputError(f"{args.config}: names no run directory: name a folder with --out")
+    directory = RunDirectory(Path(folder))
     if loaded is None and args.out is None and directory.config.exists():
         raise InputError(
             f"{directory.path}: there is a run already: diagnose it with --run, or name a folder"

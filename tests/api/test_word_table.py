@@ -12,6 +12,7 @@ import esnlm
 from esnlm.base.errors import InputError
 from esnlm.data.encode import encode_sentences
 from esnlm.data.sources import ImportedData
+from esnlm.data.tokenizer import word_tokenizer
 from esnlm.evaluation.cache import RANGES, CacheFit
 from esnlm.evaluation.surprisal import word_ends
 from esnlm.evaluation.words import log_frequencies
@@ -215,6 +216,16 @@ def test_several_runs_have_columns_of_their_own(run):
     assert max(firsts) > 0
     # the columns do not depend on the words: these all fit into one window
     assert scored[0].keys() == esnlm.score_words(rows[:3], [*runs.values()], sentence="s")[0].keys()
+    # nor do those of another tokenizer, which has as many tokens in these
+    longer = word_tokenizer([*(f"token{i}" for i in range(9)), "The", " cats", " sleep"])
+    runs["GPT_2"] = dataclasses.replace(
+        small_run.small_run(small_run.GPT2, longer), directory=Path("GPT_2")
+    )
+    runs["other"] = dataclasses.replace(gpt2, directory=Path("other"))
+    (first, *_) = esnlm.score_words(rows[:3], [runs["GPT_2"], runs["other"]], sentence="s")
+    assert [first[f"tokens_{name}"] for name in ("GPT_2", "other")] == [1, 1]
+    assert {"context_words_GPT_2", "context_words_other"} <= first.keys()
+    assert not {"tokens", "context_words"} & first.keys()
 
 
 def test_runs_of_one_name_are_told_apart(run):

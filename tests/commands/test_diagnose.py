@@ -77,6 +77,14 @@ def test_a_configuration_is_written_to_the_run_that_it_names(folder):
     )
 
 
+def test_a_configuration_without_a_run_directory_needs_a_folder(tmp_path, capsys):
+    (tmp_path / "small.yaml").write_text("model: {reservoir: {state_size: 16, mean_degree: 4}}")
+    words = ["--config", tmp_path / "small.yaml", "--data.sentences", "50"]
+    assert esnlm("diagnose", *words) == 2
+    assert "small.yaml: names no run directory: name a folder with --out" in capsys.readouterr().err
+    assert esnlm("diagnose", *words, "--out", tmp_path / "report") == 0
+
+
 def test_a_text_of_one_s_own_and_a_report_that_is_not_replaced_unasked(folder, tmp_path, capsys):
     text = (
         "The cats sleep in the garden.\n\nThe dog that the girls like barks.\n" * 20

@@ -235,7 +235,6 @@ def test_any_text_has_whole_rows(run, sentences):
         np.testing.assert_allclose(sums(rows, len(sentences)), expected, rtol=1e-12)
 
 
-@pytest.mark.filterwarnings("ignore:run small was trained on whole documents")
 def test_a_blank_text_is_no_sentence(document_run):
     """It has no log-probability and no rows, given as a text or as no words, and leaves the state
     as it is."""
@@ -244,13 +243,16 @@ def test_a_blank_text_is_no_sentence(document_run):
     np.testing.assert_array_equal(np.isnan(run.log_probs(texts)), [False, True, False, True])
     assert run.log_probs(texts)[[0, 2]].tolist() == run.log_probs(texts[::2]).tolist()
     assert run.likelihood(texts) == run.likelihood(texts[::2])
-    for options in ({}, {"eos": False}, {"by": "token"}, {"context": "document"}):
-        expected = [
-            row | {"sentence": 2 * row["sentence"]} for row in run.surprisal(texts[::2], **options)
-        ]
-        assert run.surprisal(texts, **options) == expected
-    given = [["The", "cats"], [], ["that", "run"]]
-    assert run.surprisal(given) == run.surprisal(["The cats", "", "that run"])
+    with pytest.warns(UserWarning, match="each of the 2 sentences is read alone"):
+        for options in ({}, {"eos": False}, {"by": "token"}, {"context": "document"}):
+            expected = [
+                row | {"sentence": 2 * row["sentence"]}
+                for row in run.surprisal(texts[::2], **options)
+            ]
+            assert run.surprisal(texts, **options) == expected
+        given = [["The", "cats"], [], ["that", "run"]]
+        assert run.surprisal(given) == run.surprisal(["The cats", "", "that run"])
+    run.surprisal(["The cats", ""])  # one sentence
 
 
 @pytest.mark.parametrize(

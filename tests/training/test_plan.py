@@ -81,9 +81,8 @@ def test_a_run_that_needs_a_byte_more_than_there_is_is_refused(model, monkeypatc
 
 def test_devices_of_a_mesh_share_what_is_trained_and_the_features():
     machines = Machine("gpu", make_mesh({"data": 2, "vocabulary": 4}, EIGHT)), Machine("gpu")
-    experiment = Experiment()
     each, alone = (
-        plan.memory(resolved(experiment, machine), needs_of(experiment, machine), machine, 5000)
+        plan.memory(resolved(Experiment(), machine), needs_of(Experiment(), machine), machine, 5000)
         for machine in machines
     )
     assert each["frozen"] == alone["frozen"]

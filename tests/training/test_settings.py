@@ -40,10 +40,7 @@ def test_a_run_that_was_begun_on_a_gpu_goes_on_on_a_cpu(gpus, tmp_path):
 
 
 def test_what_devices_choose_is_not_in_the_hash_of_the_settings(gpus):
-    one, four = (
-        Experiment(compute=ComputeConfig(mesh={"vocabulary": 1})),
-        Experiment(),
-    )
+    one, four = Experiment(compute=ComputeConfig(mesh={"vocabulary": 1})), Experiment()
     gpus(4)
     runs = [resolved(each, find_machine(each.model, each.compute)) for each in (one, four)]
     assert runs[0].compute.window_tokens < runs[1].compute.window_tokens
