@@ -32,6 +32,7 @@ from experiments.finished_runs import finished_runs, split_name
 
 BASELINES = ["unigram", "bigram", "5-gram"]
 CACHE = " with the cache"  # at the end of a model's name
+DOCUMENTS = "-documents"  # in the name of a model of whole documents
 REFERENCE = "lstm-512"  # the model with which the others are compared
 
 
@@ -87,7 +88,12 @@ def main() -> None:
             records.append(record | cached["surprisal_bits"])
         write_json(out, records)
         print(f"{model}, seed {seed}", flush=True)
-    print(times_table(records), cache_table(records), sep="\n", end="")
+    tables = [
+        times_table(records),
+        added_table(records, CACHE, "what the cache adds to"),
+        added_table(records, DOCUMENTS, "what whole documents add to"),
+    ]
+    print("\n".join(tables), end="")
     draw_times(records, args.out.with_suffix(".png"))
 
 
@@ -128,26 +134,27 @@ def times_table(records: list[dict]) -> str:
     return "\n".join(markdown_table(head, rows, align="lr")) + "\n"
 
 
-def cache_table(records: list[dict]) -> str:
-    """Returns the table of what the cache adds to each model, in bits a word and in both gains."""
+def added_table(records: list[dict], part: str, title: str) -> str:
+    """Returns the table of what a part of a model's name adds, in bits a word and in both gains."""
     frame, rows = pd.DataFrame(records), []
     frame["beyond"] = frame.beyond_ngrams.str.get("by_story")
     last = dict(iter(frame[frame["last"]].groupby("model")))
-    for model in [name for name in last if name + CACHE in last]:
-        without, cached = last[model], last[model + CACHE]
+    models = {name.replace(part, ""): name for name in last if part in name}
+    for model in sorted(models.keys() & last):
+        without, having = last[model], last[models[model]]
         added = [
-            over_seeds(cached[key])["by_story"] - np.mean(without[key].tolist(), axis=0)
+            over_seeds(having[key])["by_story"] - np.mean(without[key].tolist(), axis=0)
             for key in ("by_story", "beyond")
         ]
         gains = [reading_times.spell(reading_times.over_stories(each)) for each in added]
-        rows.append([model, f"{cached.surprisal.mean() - without.surprisal.mean():.2f}", *gains])
-    head = ["what the cache adds to", "bits a word", "gain", "gain beyond n-grams"]
+        rows.append([model, f"{having.surprisal.mean() - without.surprisal.mean():.2f}", *gains])
+    head = [title, "bits a word", "gain", "gain beyond n-grams"]
     return "\n".join(markdown_table(head, rows, align="lr")) + "\n"
 
 
 def plain_name(model: str) -> str:
     """Returns the name of the model of single sentences, without the cache."""
-    return model.removesuffix(CACHE).removesuffix("-documents")
+    return model.removesuffix(CACHE).removesuffix(DOCUMENTS)
 
 
 def curves(records: list[dict]) -> pd.DataFrame:
@@ -170,7 +177,7 @@ def draw_times(records: list[dict], path: Path) -> None:
     for model, checkpoints in points.groupby("model"):
         style = {"color": colours[plain_name(model)], "markersize": 5}
         style["marker"] = "D" if model in BASELINES else "o"
-        style["linestyle"] = "--" if "-documents" in model else "-"
+        style["linestyle"] = "--" if DOCUMENTS in model else "-"
         if model.endswith(CACHE):
             style |= {"marker": "s", "markerfacecolor": "none"}
         label = model if model in plain else None

@@ -52,7 +52,7 @@ LIMITS = {
     "class names in two modules": 0,
     "tuples only to be splatted": 3,
     "lines over 100 columns": 0,
-    "statements in benchmarks, experiments and examples": 4_145,
+    "statements in benchmarks, experiments and examples": 4_148,
 }
 
 

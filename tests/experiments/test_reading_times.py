@@ -71,6 +71,15 @@ def test_the_checkpoints_of_seeds_are_averaged_in_their_order():
     assert reading_times.curves(records).gain.tolist() == [2.0, 4.0]
 
 
+def test_documents_are_compared_with_sentences_each_with_the_cache_or_both_without():
+    cache, documents = reading_times.CACHE, reading_times.DOCUMENTS
+    gains = {"esn": 1.0, f"esn{documents}": 2.0, f"esn{cache}": 4.0, f"esn{documents}{cache}": 7.0}
+    records = [record(name, 0, [gain] * 3, 9.0, True) for name, gain in gains.items()]
+    *_, without, with_cache = reading_times.added_table(records, documents, "what").splitlines()
+    assert without.startswith("| esn | 0.00 | 1.0 (1.0 to 1.0) |")
+    assert with_cache.startswith(f"| esn{cache} | 0.00 | 3.0 (3.0 to 3.0) |")
+
+
 def test_what_the_cache_adds_is_the_mean_over_seeds():
     name = "esn" + reading_times.CACHE
     records = [
@@ -80,7 +89,7 @@ def test_what_the_cache_adds_is_the_mean_over_seeds():
         record(name, 1, [4.0, 6.0, 8.0], 8.0, True),
     ]
     records[3]["beyond_ngrams"] = {"by_story": [2.0, 2.0, 5.0]}
-    *_, row = reading_times.cache_table(records).splitlines()
+    *_, row = reading_times.added_table(records, reading_times.CACHE, "what").splitlines()
     # the differences are 0, 1 and 2 on average, and beyond n-grams 1, 1 and 1
     half = T / 3**0.5
     assert row == f"| esn | -0.75 | 1.0 ({1 - half:.1f} to {1 + half:.1f}) | 1.0 (1.0 to 1.0) |"
