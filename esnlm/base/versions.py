@@ -7,7 +7,7 @@ from pathlib import Path
 
 from esnlm.base.errors import InputError
 
-ESNLM = "0.2.0"  # hatchling reads it here
+ESNLM = "1.0.0"  # hatchling reads it here
 
 
 def version(package: str) -> str:
