@@ -571,8 +571,9 @@ class Run:
         documents: Sequence[Sequence[int]],
     ) -> None:
         """Warns if sentences are not read as in training: alone, or after those before."""
+        data = self.config.data
         is_carried = context == "document" and any(len(document) > 1 for document in documents)
-        data, count = self.config.data, sum(not is_blank(text) for text, _ in sentences)
+        count = sum(not is_blank(text) for text, _ in sentences)
         if context == "sentence" and count > 1 and data.document_chunk is not None:
             warn_caller(
                 f"run {self.name} was trained on whole documents (data.context document), but"
